@@ -1,0 +1,67 @@
+"""See inside an asynchronous RL post-training run: its rollout log as OpenTelemetry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .batch_age import (
+    BATCH_AGE_TOKENS_METRIC,
+    BATCH_AGE_VERSION_SUM_METRIC,
+    RefitCuts,
+    batch_age_by_step,
+    batch_age_group_metrics,
+    pop_batch_age,
+    tokens_by_version,
+)
+from .journal import LogError, read_events
+from .recorder import ROLLOUT_TRACE_FILENAME, RolloutTrace
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .exporter import JsonlSpanExporter
+    from .metrics import rollout_views
+    from .replay import Replayed, replay
+    from .setup import configure
+    from .spans import attempt_context
+
+__all__ = [
+    "BATCH_AGE_TOKENS_METRIC",
+    "BATCH_AGE_VERSION_SUM_METRIC",
+    "ROLLOUT_TRACE_FILENAME",
+    "JsonlSpanExporter",
+    "LogError",
+    "RefitCuts",
+    "Replayed",
+    "RolloutTrace",
+    "__version__",
+    "attempt_context",
+    "batch_age_by_step",
+    "batch_age_group_metrics",
+    "configure",
+    "pop_batch_age",
+    "read_events",
+    "replay",
+    "rollout_views",
+    "tokens_by_version",
+]
+
+# What needs OpenTelemetry is imported when it is asked for: training code that
+# only holds a disabled trace, or only reads a log, does not pay for the SDK.
+_LATER = {
+    "JsonlSpanExporter": "exporter",
+    "Replayed": "replay",
+    "attempt_context": "spans",
+    "configure": "setup",
+    "replay": "replay",
+    "rollout_views": "metrics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,138 @@
+"""What stays known across the runs of one file: counts that a checkpoint carried
+over, and attempts that a later run resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from ..batch_age import sums_of
+from ..events import Event, Vocabulary, id_of, version_counts_of, version_of
+
+__all__ = ["Carried", "Published"]
+
+# The newest of each are kept. A group is trained within a few steps of being
+# published, so what falls out was trained, or never will be.
+MOST_GROUPS: Final = 100_000
+MOST_ATTEMPTS: Final = 100_000
+
+
+class Published(NamedTuple):
+    """A published group's counts.
+
+    Attributes:
+        counts: ``((weight version, tokens), ...)`` in the order of the log.
+        tokens: all its tokens.
+        version_sum: its tokens, each times the version that made it.
+        published_version: the version generation ran on when it was published.
+    """
+
+    counts: tuple[tuple[int, int], ...]
+    tokens: int
+    version_sum: int
+    published_version: int
+
+
+def published_of(event: Event, current_version: int | None) -> Published | None:
+    """The counts in a ``group_published`` event; None where it has none.
+
+    Args:
+        event: the event.
+        current_version: what generation runs on, where the log says; else the
+            newest version among the tokens is taken for it.
+    """
+    value = event.get("tokens_by_version")
+    if not isinstance(value, dict):
+        return None
+    counts = version_counts_of(value)
+    tokens, version_sum = sums_of(counts)
+    if current_version is None:
+        current_version = max(counts, default=0)
+    return Published(tuple(counts.items()), tokens, version_sum, current_version)
+
+
+#: The rows of the vocabulary that `read_earlier` needs; it may be given only these.
+EARLIER_ROWS: Final = (
+    "group_published",
+    "attempt_dispatched",
+    "attempt_resumed",
+    "weights_synced",
+    "checkpoint_restored",
+)
+
+
+class Carried:
+    """Published groups and dispatched attempts of a file, whichever run they are of.
+
+    Args:
+        earlier: gives the events of earlier runs, for a lifecycle that is fed
+            one run only. Called once, when something is asked for that this
+            run does not know. None where every run of the file is fed.
+        vocabulary: which words mean which row.
+    """
+
+    def __init__(
+        self,
+        earlier: Callable[[], Iterable[Event]] | None = None,
+        *,
+        vocabulary: Vocabulary,
+    ) -> None:
+        self._earlier = earlier
+        self._vocabulary = vocabulary
+        self._one_run = earlier is not None
+        self._published: dict[str, Published] = {}
+        self._attempts: dict[str, tuple[str, str]] = {}
+
+    def publish(self, group_id: str, counts: Published) -> None:
+        """Note a group's counts."""
+        self._published.pop(group_id, None)
+        self._published[group_id] = counts
+        if len(self._published) > MOST_GROUPS:
+            del self._published[next(iter(self._published))]
+
+    def dispatch(self, run: str, group_id: str, attempt_id: str) -> None:
+        """Note where an attempt is from, for a later run that resumes it."""
+        if not self._one_run:
+            self._remember(run, group_id, attempt_id)
+
+    def counts_of(self, group_id: str) -> Published | None:
+        """A published group's counts, this run's or an earlier one's."""
+        if group_id not in self._published:
+            self._read_earlier()
+        return self._published.get(group_id)
+
+    def origin_of(self, attempt_id: str, run: str) -> tuple[str, str] | None:
+        """``(run, group id)`` of an attempt, if it is another run's than this one."""
+        if attempt_id not in self._attempts:
+            self._read_earlier()
+        origin = self._attempts.get(attempt_id)
+        return origin if origin is not None and origin[0] != run else None
+
+    def _remember(self, run: str, group_id: str, attempt_id: str) -> None:
+        self._attempts.pop(attempt_id, None)
+        self._attempts[attempt_id] = (run, group_id)
+        if len(self._attempts) > MOST_ATTEMPTS:
+            del self._attempts[next(iter(self._attempts))]
+
+    def _read_earlier(self) -> None:
+        if self._earlier is None:
+            return
+        earlier, self._earlier = self._earlier, None
+        this_run, self._published = self._published, {}
+        versions: dict[str, int | None] = {}
+        for event in earlier():
+            row = self._vocabulary.row_of(event["event"])
+            if row is None or row.name not in EARLIER_ROWS:
+                continue
+            run, group_id = event["run"], id_of(event.get("group_id"))
+            if row.subject == "run":
+                versions[run] = version_of(event.get("weight_version"))
+            elif group_id is not None and row.subject == "group":
+                counts = published_of(event, versions.get(run))
+                if counts is not None:
+                    self.publish(group_id, counts)
+            elif group_id is not None and (attempt_id := id_of(event.get("attempt_id"))):
+                self._remember(run, group_id, attempt_id)
+        for group_id, counts in this_run.items():
+            self.publish(group_id, counts)

@@ -1,0 +1,168 @@
+"""One run of a log: what is open in it, and what it must remember of what is not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .items import Attempt, Group, Refit, Segment
+
+__all__ = ["Run"]
+
+# Ids of what has ended are remembered, so that a late event does not begin it
+# again: two different spans under one id are never sent. The newest so many.
+MOST_ENDED: Final = 100_000
+
+# Refits are kept while an attempt is out that may have seen them. A stuck one
+# would keep them all: past this many the oldest moves into the attempts that
+# saw it, the first so many of each.
+MOST_REFITS: Final = 1_024
+MOST_EARLY_REFITS: Final = 64
+
+
+class Run:
+    """A run's state.
+
+    Attributes:
+        id: the run's id.
+        events: how many events were read.
+        last_time: time of the last one, in microseconds.
+        version: the weight version generation runs on; None until the log says.
+        segment: the segment that is open.
+        groups: the open groups, by id, oldest first.
+        attempts: the open attempts, oldest first.
+        ended_groups: ids of groups that ended.
+        next_refit: the index that the next refit gets.
+    """
+
+    def __init__(self, run_id: str, time: int, *, first_segment: int) -> None:
+        self.id = run_id
+        self.events = 0
+        self.last_time = time
+        self.version: int | None = None
+        self.segment = Segment(run_id, time, index=first_segment)
+        self.groups: dict[str, Group] = {}
+        self.attempts: dict[Attempt, None] = {}
+        self.ended_groups = _Recent()
+        self.next_refit = 0
+        self._by_id: dict[str, Attempt] = {}
+        self._ended_attempts: dict[str, str | None] = {}
+        self._refits: list[Refit] = []
+
+    # Attempts
+
+    def attempt_of(self, group_id: str | None, attempt_id: str) -> Attempt | None:
+        """The open attempt of that id, in that group where one is named."""
+        attempt = self._by_id.get(attempt_id)
+        if attempt is None or group_id is None or attempt.group_id in (group_id, None):
+            return attempt
+        # Ids that are new in each group only.
+        group = self.groups.get(group_id)
+        return group.open.get(attempt_id) if group is not None else None
+
+    def find_attempt(
+        self, group_id: str | None, attempt_id: str | None, generation: object
+    ) -> Attempt | None:
+        """The open attempt an event means, which may name group and generation only."""
+        if attempt_id is not None:
+            return self.attempt_of(group_id, attempt_id)
+        group = self.groups.get(group_id) if group_id is not None else None
+        if group is None or generation is None:
+            return None
+        of_generation = (
+            attempt
+            for attempt in reversed(group.open.values())
+            if attempt.first is not None and attempt.first.get("generation_index") == generation
+        )
+        return next(of_generation, None)
+
+    def has_ended(self, group_id: str | None, attempt_id: str) -> bool:
+        """Whether that attempt was here and has ended."""
+        if attempt_id not in self._ended_attempts:
+            return False
+        return group_id is None or self._ended_attempts[attempt_id] in (group_id, None)
+
+    def name_attempt(self, group_id: str | None, generation: object) -> str:
+        """An id for an attempt that has none: its generation, and which try it is."""
+        group = self.groups.get(group_id) if group_id is not None else None
+        tries = 1
+        if group is not None:
+            if group.tries is None:
+                group.tries = {}
+            key = str(generation)
+            tries = group.tries[key] = group.tries.get(key, 0) + 1
+        return f"generation {generation} try {tries}"
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        """An attempt is out."""
+        self.attempts[attempt] = None
+        self._by_id[attempt.attempt_id] = attempt
+        if attempt.group is not None:
+            attempt.group.open[attempt.attempt_id] = attempt
+
+    def remove_attempt(self, attempt: Attempt) -> None:
+        """An attempt has ended."""
+        del self.attempts[attempt]
+        attempt_id = attempt.attempt_id
+        if self._by_id.get(attempt_id) is attempt:
+            del self._by_id[attempt_id]
+        if attempt.group is not None:
+            attempt.group.open.pop(attempt_id, None)
+        if attempt.named:
+            ended = self._ended_attempts
+            ended.pop(attempt_id, None)
+            ended[attempt_id] = attempt.group_id
+            if len(ended) > MOST_ENDED:
+                del ended[next(iter(ended))]
+
+    # Refits
+
+    def add_refit(self, refit: Refit) -> None:
+        """The weights were replaced under every attempt that is out."""
+        self.next_refit += 1
+        refits = self._refits
+        refits.append(refit)
+        oldest = next(iter(self.attempts), None)
+        needed = oldest.first_refit if oldest is not None else self.next_refit
+        del refits[: max(0, needed - refits[0].index)]
+        if len(refits) > MOST_REFITS:
+            self._move_into_attempts(refits.pop(0))
+
+    def _move_into_attempts(self, refit: Refit) -> None:
+        for attempt in self.attempts:
+            if attempt.first_refit > refit.index:
+                break
+            if attempt.early_refits is None:
+                attempt.early_refits = []
+            if len(attempt.early_refits) < MOST_EARLY_REFITS:
+                attempt.early_refits.append((refit, refit.tokens_of(attempt.attempt_id)))
+            else:
+                attempt.refits_left_out += 1
+
+    def refits_of(self, attempt: Attempt) -> list[tuple[Refit, int | None]]:
+        """The refits that an open attempt has seen, with its tokens by then."""
+        if attempt.first_refit == self.next_refit:
+            return []
+        refits = self._refits
+        seen = refits[max(0, attempt.first_refit - refits[0].index) :] if refits else []
+        attempt_id = attempt.attempt_id
+        return (attempt.early_refits or []) + [
+            (refit, refit.tokens_of(attempt_id)) for refit in seen
+        ]
+
+
+class _Recent:
+    """The newest members of a set without end."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self) -> None:
+        self._members: dict[str, None] = {}
+
+    def __contains__(self, member: str) -> bool:
+        return member in self._members
+
+    def add(self, member: str) -> None:
+        """Remember it, and forget the oldest where there are too many."""
+        self._members[member] = None
+        if len(self._members) > MOST_ENDED:
+            del self._members[next(iter(self._members))]

@@ -1,0 +1,170 @@
+"""The projection of a log that this process writes: from the lines, as they are written.
+
+Providers may be set after the log was opened. What happened before is then read
+back from the file, so that the spans are those of the whole run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .events import Event, Vocabulary
+from .journal import LogError, LogReader, decode_line
+from .lifecycle import Carried
+from .lifecycle.carried import EARLIER_ROWS
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from .projection import Projection
+
+__all__ = ["LiveProjection", "global_provider", "other_runs"]
+
+logger = logging.getLogger(__name__)
+
+
+class LiveProjection:
+    """Projects one run of a log while it is written.
+
+    Args:
+        path: the log.
+        run: the run's id.
+        tracer_provider, meter_provider: where spans and metrics go; None for the
+            global ones, once they are set.
+        vocabulary: which words mean which row.
+        on_new_provider: called when a provider is used for the first time.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        run: str,
+        *,
+        tracer_provider: TracerProvider | None,
+        meter_provider: MeterProvider | None,
+        vocabulary: Vocabulary,
+        on_new_provider: Callable[[], None],
+    ) -> None:
+        self._path = path
+        self._run = run
+        self._given_tracer_provider = tracer_provider
+        self._given_meter_provider = meter_provider
+        self._vocabulary = vocabulary
+        self._on_new_provider = on_new_provider
+        self._projections: list[Projection] = []
+        self._has_tracer = self._has_meter = False
+        self._written = 0
+        self._backlog: deque[bytes] = deque()
+        self._failed = False
+
+    @property
+    def behind(self) -> int:
+        """How many written lines were not projected yet."""
+        return len(self._backlog)
+
+    def add(self, lines: Sequence[bytes]) -> None:
+        """Take lines that were written, to be projected later."""
+        if lines and not (self._has_tracer and self._has_meter):
+            self._look_for_providers()
+        self._written += len(lines)
+        if self._projections:
+            self._backlog.extend(lines)
+
+    def project(self, most: int) -> None:
+        """Project at most so many lines."""
+        backlog = self._backlog
+        for _ in range(min(most, len(backlog))):
+            line = backlog.popleft()
+            try:
+                event = decode_line(line)
+                for projection in self._projections:
+                    projection.feed(event)
+            except Exception:
+                self._report()
+
+    def close(self) -> None:
+        """End what is open."""
+        for projection in self._projections:
+            try:
+                projection.close()
+            except Exception:
+                self._report()
+
+    def forget(self) -> None:
+        """Send nothing more, as in the child of a fork."""
+        for projection in self._projections:
+            projection.forget()
+        self._projections.clear()
+        self._backlog.clear()
+
+    def _look_for_providers(self) -> None:
+        tracer_provider = meter_provider = None
+        if not self._has_tracer:
+            tracer_provider = self._given_tracer_provider or global_provider("trace", "tracer")
+        if not self._has_meter:
+            meter_provider = self._given_meter_provider or global_provider("metrics", "meter")
+        if tracer_provider is None and meter_provider is None:
+            return
+        self._has_tracer = self._has_tracer or tracer_provider is not None
+        self._has_meter = self._has_meter or meter_provider is not None
+        try:
+            self._add_projection(tracer_provider, meter_provider)
+        except Exception:
+            self._report()
+
+    def _add_projection(self, tracer_provider: Any, meter_provider: Any) -> None:
+        from .projection import Projection, sink_of
+
+        carried = Carried(self._earlier_runs, vocabulary=self._vocabulary)
+        projection = Projection(
+            sink_of(tracer_provider) if tracer_provider is not None else None,
+            meter_provider,
+            vocabulary=self._vocabulary,
+            carried=carried,
+        )
+        self._on_new_provider()
+        # What was written before the provider was there is in the file.
+        self.project(len(self._backlog))
+        if self._written:
+            projection.feed_all(itertools.islice(self._own_events(), self._written))
+        self._projections.append(projection)
+
+    def _own_events(self) -> Iterator[Event]:
+        return (event for event in LogReader(self._path) if event["run"] == self._run)
+
+    def _earlier_runs(self) -> Iterator[Event]:
+        try:
+            yield from other_runs(self._path, self._run, self._vocabulary)
+        except LogError:
+            return
+
+    def _report(self) -> None:
+        if not self._failed:
+            self._failed = True
+            logger.exception(
+                "%s: projecting an event failed; the file is complete (said once)", self._path
+            )
+
+
+def other_runs(path: Path, run: str, vocabulary: Vocabulary) -> Iterator[Event]:
+    """What one run of a log may need to know of the others, for `Carried`."""
+    words = vocabulary.words_for(*EARLIER_ROWS)
+    return (event for event in LogReader(path, containing=words) if event["run"] != run)
+
+
+def global_provider(package: str, kind: str) -> Any:
+    """The global provider of a signal, if one was set. Imports nothing for it."""
+    module = sys.modules.get(f"opentelemetry.{package}")
+    if module is None:
+        return None
+    provider = getattr(module, f"get_{kind}_provider")()
+    # Until one is set the API hands out a stand-in of its own.
+    owner = type(provider).__module__
+    return None if owner.startswith(("opentelemetry.trace", "opentelemetry.metrics")) else provider

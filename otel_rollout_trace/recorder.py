@@ -1,0 +1,279 @@
+"""`RolloutTrace`: what training code calls.
+
+``emit`` encodes the event, which is the snapshot of its fields, and queues the
+line. Everything else happens on one daemon thread: see `otel_rollout_trace.worker`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .events import HEADER, MAX_SECONDS, Vocabulary
+from .journal import LogWriter
+from .values import Degraded, number_of
+from .worker import MOST_QUEUED, Worker
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["ROLLOUT_TRACE_FILENAME", "RolloutTrace"]
+
+ROLLOUT_TRACE_FILENAME: Final = "rollout_trace.jsonl"
+"""What the log is called in a run's directory."""
+
+_encode: Final = msgspec.json.Encoder(enc_hook=number_of).encode
+
+
+def log_path(path: str | os.PathLike[str] | None) -> Path:
+    """The log that a path means.
+
+    Args:
+        path: the file, or the directory it is in; None for the environment's
+            ``OTEL_ROLLOUT_TRACE_PATH``, and without it the working directory.
+    """
+    found = Path(path or os.environ.get("OTEL_ROLLOUT_TRACE_PATH") or ROLLOUT_TRACE_FILENAME)
+    if found.is_dir():
+        found /= ROLLOUT_TRACE_FILENAME
+    # A process that changes its directory later goes on writing the same file.
+    return found.absolute()
+
+
+class RolloutTrace:
+    """Records what happens to a run's rollouts, in a log file and as OpenTelemetry.
+
+    Spans and metrics go to the tracer and meter providers that are set, given
+    here or globally, as with any instrumentation; without any, only the file is
+    written. `otel_rollout_trace.configure` sets providers up and returns one of
+    these.
+
+    Args:
+        path: the log; a directory gets a ``rollout_trace.jsonl`` in it. None makes
+            every call a no-op; such an object holds no lock, thread or file, and
+            can be pickled.
+        tracer_provider: where spans go; the global one by default.
+        meter_provider: where metrics go; the global one by default.
+        synonyms: other words for events of the log, as ``{word: event}``.
+        close_timeout: how long `close` may take, in seconds.
+        on_close: called at the end of `close` with the seconds that are left.
+        run: the run's id, where something else needs it before; new by default.
+
+    Raises:
+        ValueError: for synonyms that mean no event.
+
+    Example:
+        >>> trace = RolloutTrace("rollout_trace.jsonl")
+        >>> trace.emit("group_reserved", group_id="g1", prompt_id=17)
+        >>> trace.close()
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        synonyms: Mapping[str, str] | None = None,
+        close_timeout: float = 5.0,
+        on_close: Callable[[float], None] | None = None,
+        run: str | None = None,
+    ) -> None:
+        self._worker: Worker | None = None
+        self.path: Path | None = None
+        #: The run's id: 32 hex digits, new for each process that opens the log.
+        self.run = ""
+        if path is None:
+            return
+        vocabulary = Vocabulary(synonyms)
+        self.path = log_file = log_path(path)
+        self.run = run or uuid.uuid4().hex
+        self._make = lambda: Worker(
+            LogWriter(log_file, gap_line=self._gap_line),
+            self.run,
+            tracer_provider=tracer_provider,
+            meter_provider=meter_provider,
+            vocabulary=vocabulary,
+            close_timeout=close_timeout,
+            on_close=on_close,
+        )
+        self._worker = self._make()
+        _open_traces.add(self)
+        self.emit("trace_opened", pid=os.getpid())
+
+    @property
+    def enabled(self) -> bool:
+        """Whether events are recorded: a path was given."""
+        return self._worker is not None
+
+    @property
+    def dropped(self) -> int:
+        """How many events were lost so far; their number is in the log too, as ``trace_gap``."""
+        return self._worker.lost if self._worker is not None else 0
+
+    def emit(self, event: str | None = None, /, **fields: Any) -> None:
+        """Record that something happened. Never raises and never blocks.
+
+        Args:
+            event: what happened, a name of the vocabulary or any other.
+            fields: what belongs to it. Values that JSON lacks become the nearest
+                that it has, with one warning each. ``t`` sets the time of
+                something that happened earlier, in seconds since the epoch.
+        """
+        worker = self._worker
+        if worker is None:
+            return
+        try:
+            record = {
+                # Whole microseconds: they survive the way into nanoseconds and back.
+                "t": time.time_ns() // 1000 / 1e6,
+                "run": self.run,
+                "event": event,
+                **fields,
+            }
+            if len(record) - len(fields) != 3 or type(event) is not str or not event:
+                raise ValueError
+            for value in fields.values():
+                if type(value) is float and value - value != 0.0:
+                    raise ValueError  # NaN or an infinity
+            line = _encode(record)
+        except Exception:
+            line = self._encode_oddly(event, fields)
+        queue = worker.queue
+        if len(queue) >= MOST_QUEUED:
+            worker.overflow()
+        else:
+            queue.append(line)
+        if worker.asleep:
+            worker.wake()
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was emitted before is written and projected.
+
+        Args:
+            timeout: how long to wait at most, in seconds; None waits as long as it takes.
+
+        Returns:
+            Whether it is. False where the disk does not take it, or time ran out.
+        """
+        return self._worker.flush(timeout) if self._worker is not None else True
+
+    def close(self) -> None:
+        """Write and project what is left, end what is open, and stop.
+
+        Returns within the close timeout, whatever disk and collector do. What
+        could not be sent is counted, said once, and can be replayed from the file.
+        """
+        if self._worker is not None:
+            self._worker.close()
+
+    def __enter__(self) -> RolloutTrace:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._worker is not None:
+            raise TypeError(
+                "an open RolloutTrace cannot be pickled: send RolloutTrace(None), or the path, "
+                "and open it in the process that records"
+            )
+        return (type(self), (None,))
+
+    def __repr__(self) -> str:
+        if self.path is None:
+            return "RolloutTrace(None)"
+        return f"<RolloutTrace {str(self.path)!r} run={self.run}>"
+
+    def _encode_oddly(self, event: object, fields: dict[str, Any]) -> bytes:
+        """The line of an event that does not encode as it is."""
+        now = time.time_ns() // 1000 / 1e6
+        try:
+            return self._encode_degraded(now, event, dict(fields))
+        except Exception as error:  # nothing known gets here; emit must not raise even so
+            name = event if isinstance(event, str) and event.isascii() else "unreadable_event"
+            record = {"t": now, "run": self.run, "event": name, "error": type(error).__name__}
+            return _encode(record)
+
+    def _encode_degraded(self, now: float, event: object, fields: dict[str, Any]) -> bytes:
+        if event is None and "event" in fields:
+            event = fields.pop("event")  # emit(event="...") as a keyword
+        name = Degraded(event)
+        text = name.value if isinstance(name.value, str) and name.value else str(name.value or "")
+        record: dict[str, Any] = {"t": now, "run": self.run, "event": text or "unnamed_event"}
+        given = _time_of(fields.get("t"))
+        if given is not None:
+            record["t"] = given
+            del fields["t"]
+        for field, value in fields.items():
+            plain = Degraded({field: value})
+            (key, kept), *_ = plain.value.items()
+            if key in HEADER:
+                key += "_"
+            record[key] = kept
+            if (plain.changed or key != field) and self._worker is not None:
+                self._worker.notice(text, field)
+        return _encode(record)
+
+    def _gap_line(self, lost: int) -> bytes:
+        now = time.time_ns() // 1000 / 1e6
+        return _encode({"t": now, "run": self.run, "event": "trace_gap", "lost": lost})
+
+    def _after_fork(self) -> None:
+        """In the child: leave the parent's run alone, and open one of our own on first use."""
+        if self._worker is None or self._worker.closed:
+            return
+        self._worker.forget()
+        self.run = uuid.uuid4().hex
+        self._worker = self._make()
+        # Queued, not sent: a child that never emits leaves no trace of itself.
+        self._worker.queue.append(
+            _encode(
+                {
+                    "t": time.time_ns() // 1000 / 1e6,
+                    "run": self.run,
+                    "event": "trace_opened",
+                    "pid": os.getpid(),
+                }
+            )
+        )
+
+
+def _time_of(value: object) -> float | None:
+    """A caller's ``t`` to the microsecond; None for what is no time since the epoch."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        seconds = float(value)  # type: ignore[arg-type] # whatever it is
+    except Exception:
+        return None
+    if not math.isfinite(seconds) or not 0 <= seconds < MAX_SECONDS:
+        return None
+    return round(seconds, 6)
+
+
+_open_traces: weakref.WeakSet[RolloutTrace] = weakref.WeakSet()
+
+
+def _reopen_after_fork() -> None:
+    for trace in list(_open_traces):
+        trace._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reopen_after_fork)

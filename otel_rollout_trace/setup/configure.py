@@ -1,0 +1,171 @@
+"""`configure`: the drop-in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+
+from ..metrics import rollout_views
+from ..recorder import RolloutTrace, log_path
+from ..resource import detect
+from .exporters import endpoint_of, exporter_names, make_exporter, protocol_of
+from .providers import CountingExporter, RolloutTracerProvider, Telemetry, batch_processor
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider as ApiMeterProvider
+    from opentelemetry.trace import TracerProvider as ApiTracerProvider
+
+__all__ = ["DEFAULT_SERVICE_NAME", "configure", "resource_of"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SERVICE_NAME = "rollout-trace"
+
+
+def configure(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    service_name: str | None = None,
+    endpoint: str | None = None,
+    protocol: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    resource_attributes: Mapping[str, str | int | float | bool] | None = None,
+    synonyms: Mapping[str, str] | None = None,
+    close_timeout: float = 5.0,
+) -> RolloutTrace:
+    """Record a run in a log and send it to an OTLP backend: everything in one call.
+
+    Builds a tracer and a meter provider from the standard ``OTEL_*`` variables,
+    makes them the global ones, and opens the log. Where a provider is set
+    already, that one is used as it is. Whatever is given here wins over the
+    environment. With ``OTEL_SDK_DISABLED=true`` only the file is written.
+
+    Args:
+        path: the log, or its directory. ``OTEL_ROLLOUT_TRACE_PATH`` by default,
+            and without it ``rollout_trace.jsonl`` in the working directory.
+        service_name: what backends list the run under; ``rollout-trace`` by default.
+        endpoint: an OTLP receiver's address, ``http://host:4317`` or ``:4318``.
+        protocol: ``grpc`` or ``http/protobuf``; by default what the port is for.
+        headers: sent with every request, say for authentication.
+        resource_attributes: more that is true of everything sent.
+        synonyms: other words for events of the log, as ``{word: event}``.
+        close_timeout: how long `RolloutTrace.close` may take, in seconds.
+
+    Returns:
+        The trace, to be closed at the end of the run (or by the interpreter's exit).
+
+    Raises:
+        ValueError: for arguments that cannot be used. What the environment has
+            wrong is logged, and does without: it does not stop a training run.
+
+    Example:
+        >>> trace = configure("rollout_trace.jsonl")  # doctest: +SKIP
+        >>> trace.emit("group_reserved", group_id="g1", prompt_id=17)  # doctest: +SKIP
+    """
+    run = uuid.uuid4().hex
+    log = log_path(path)
+    otlp = {"endpoint": endpoint, "protocol": protocol, "headers": headers}
+    if endpoint or protocol:
+        protocol_of("traces", endpoint, protocol)  # a wrong argument is the caller's to hear of
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    tracer_provider: RolloutTracerProvider | None = None
+    meter_provider: MeterProvider | None = None
+    exporters: list[CountingExporter] = []
+    if not disabled:
+        resource = resource_of(run, service_name, resource_attributes)
+        if _unset(trace.get_tracer_provider(), "tracer"):
+            tracer_provider, exporters = _tracer_provider(resource, log, otlp)
+        if _unset(metrics.get_meter_provider(), "meter"):
+            meter_provider = _meter_provider(resource, otlp)
+    if tracer_provider is not None:
+        trace.set_tracer_provider(tracer_provider)
+    if meter_provider is not None:
+        metrics.set_meter_provider(meter_provider)
+    telemetry = Telemetry(tracer_provider, meter_provider, exporters, log, run)
+    return RolloutTrace(
+        log,
+        synonyms=synonyms,
+        close_timeout=close_timeout,
+        on_close=telemetry.drain,
+        run=run,
+    )
+
+
+def resource_of(
+    run: str,
+    service_name: str | None = None,
+    attributes: Mapping[str, str | int | float | bool] | None = None,
+) -> Resource:
+    """The resource of a run in this process.
+
+    ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` win over what is
+    detected, and what is given wins over them.
+    """
+    from_environment = Resource.create().attributes
+    merged: dict[str, Any] = {**detect(), "service.instance.id": run, **from_environment}
+    if str(merged.get("service.name", "")).startswith("unknown_service"):
+        merged["service.name"] = DEFAULT_SERVICE_NAME
+    merged.update(attributes or {})
+    if service_name:
+        merged["service.name"] = service_name
+    return Resource(merged)
+
+
+def _unset(provider: ApiTracerProvider | ApiMeterProvider, kind: str) -> bool:
+    if type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics")):
+        return True  # the API's own stand-in
+    if not isinstance(provider, RolloutTracerProvider):
+        logger.info("using the %s provider that is set already", kind)
+    return False
+
+
+def _tracer_provider(
+    resource: Resource, log: Any, otlp: dict[str, Any]
+) -> tuple[RolloutTracerProvider | None, list[CountingExporter]]:
+    exporters: list[CountingExporter] = []
+    for name in exporter_names("traces"):
+        if name == "rollout_jsonl" and log_path(None) == log:
+            continue  # the trace writes that file itself, as things happen
+        exporter = _made(name, "traces", otlp)
+        if exporter is not None:
+            target = otlp["endpoint"] or endpoint_of("traces") or name
+            exporters.append(CountingExporter(exporter, target))
+    if not exporters:
+        return None, []
+    provider = RolloutTracerProvider(resource)
+    for counting in exporters:
+        provider.add_span_processor(batch_processor(counting))
+    return provider, exporters
+
+
+def _meter_provider(resource: Resource, otlp: dict[str, Any]) -> MeterProvider | None:
+    readers: list[MetricReader] = []
+    for name in exporter_names("metrics"):
+        exporter = _made(name, "metrics", otlp)
+        if isinstance(exporter, MetricReader):
+            readers.append(exporter)
+        elif exporter is not None:
+            readers.append(PeriodicExportingMetricReader(exporter))
+    if not readers:
+        return None
+    return MeterProvider(
+        metric_readers=readers, resource=resource, views=rollout_views(), shutdown_on_exit=False
+    )
+
+
+def _made(name: str, signal: Any, otlp: dict[str, Any]) -> Any:
+    try:
+        return make_exporter(name, signal, **(otlp if name == "otlp" else {}))
+    except Exception as error:
+        if otlp["endpoint"] and name == "otlp" and isinstance(error, ValueError):
+            raise
+        logger.error("%s exporter %r cannot be used: %s", signal, name, error)
+        return None

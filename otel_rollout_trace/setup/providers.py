@@ -1,0 +1,230 @@
+"""Providers of our own: what is sent is counted, and stopping is bounded."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import (
+    ReadableSpan,
+    SpanProcessor,
+    SynchronousMultiSpanProcessor,
+    TracerProvider,
+)
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON
+
+from ..spans import SpanRecord, names
+from ..spans.emit import ProcessorSink, TracerSink
+
+__all__ = ["CountingExporter", "RolloutTracerProvider", "Telemetry"]
+
+logger = logging.getLogger(__name__)
+
+# Thousands of attempts end at once when a run does; the SDK's default of 2048
+# spans would drop the oldest of them.
+_QUEUED_SPANS: Final = 65_536
+_EXPORT_DELAY_MS: Final = 1_000
+
+# With one of these set the SDK cuts attributes, which the short way does not.
+_LENGTH_LIMITS: Final = (
+    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    "OTEL_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_SPAN_LINK_COUNT_LIMIT",
+)
+
+
+class CountingExporter(SpanExporter):
+    """Passes spans on, and counts those of ours that arrived and that did not.
+
+    Args:
+        exporter: sends them.
+        target: where to, for messages.
+
+    Attributes:
+        sent, failed: spans of ours that were delivered, or given up.
+    """
+
+    def __init__(self, exporter: SpanExporter, target: str) -> None:
+        self._exporter = exporter
+        self._target = target
+        self.sent = 0
+        self.failed = 0
+        self.failing = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """See ``SpanExporter``."""
+        ours = sum(1 for span in spans if _is_ours(span))
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:
+            logger.debug("exporting to %s failed", self._target, exc_info=error)
+            result = SpanExportResult.FAILURE
+        if result is SpanExportResult.SUCCESS:
+            self.sent += ours
+            self.failing = False
+        else:
+            self.failed += ours
+            if not self.failing and not self.failed - ours:
+                logger.warning(
+                    "spans do not reach %s; the log file is complete and can be replayed "
+                    "(said once)",
+                    self._target,
+                )
+            self.failing = True
+        return result
+
+    def shutdown(self) -> None:
+        """See ``SpanExporter``."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """See ``SpanExporter``."""
+        return self._exporter.force_flush(timeout_millis)
+
+
+def _is_ours(span: ReadableSpan) -> bool:
+    scope = span.instrumentation_scope
+    return scope is not None and scope.name == names.SCOPE
+
+
+class RolloutTracerProvider(TracerProvider):
+    """The SDK's provider, which also takes finished spans while that changes nothing.
+
+    Args:
+        resource: of everything that goes through it.
+    """
+
+    def __init__(self, resource: Resource) -> None:
+        self._processors = SynchronousMultiSpanProcessor()
+        super().__init__(
+            resource=resource, shutdown_on_exit=False, active_span_processor=self._processors
+        )
+        # A sampler asks about each span, a processor may change one as it starts,
+        # limits cut attributes: with any of them spans take the long way.
+        self._plain = self.sampler is DEFAULT_ON and not any(
+            os.environ.get(limit) for limit in _LENGTH_LIMITS
+        )
+        self._tracer_sink = TracerSink(self)
+        self._processor_sink = ProcessorSink(self._processors, lambda _: self.resource)
+
+    def add_span_processor(self, span_processor: SpanProcessor) -> None:
+        """See ``TracerProvider``."""
+        self._plain = self._plain and (
+            isinstance(span_processor, (BatchSpanProcessor, SimpleSpanProcessor))
+            or type(span_processor).on_start is SpanProcessor.on_start
+        )
+        super().add_span_processor(span_processor)
+
+    @property
+    def rollout_sink(self) -> RolloutTracerProvider:
+        """The way for span records; see `otel_rollout_trace.projection.sink_of`."""
+        return self
+
+    def emit(self, record: SpanRecord) -> None:
+        """Send a span record, the shorter way where the result is the same."""
+        sink = self._processor_sink if self._plain else self._tracer_sink
+        sink.emit(record)
+
+
+class Telemetry:
+    """The providers that `configure` made, and how they are stopped.
+
+    Args:
+        tracer_provider, meter_provider: either may be None.
+        exporters: those of the tracer provider.
+        path: the log, for messages.
+        run: the run's id, for messages.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: RolloutTracerProvider | None,
+        meter_provider: MeterProvider | None,
+        exporters: Sequence[CountingExporter],
+        path: Any,
+        run: str,
+    ) -> None:
+        self.tracer_provider = tracer_provider
+        self.meter_provider = meter_provider
+        self._exporters = exporters
+        self._path = path
+        self._run = run
+        atexit.register(self.shutdown)
+
+    def drain(self, timeout: float) -> None:
+        """Send what is queued, for at most so many seconds, and say what was not sent."""
+        _within(timeout, self._flush)
+        for exporter in self._exporters:
+            if exporter.failed:
+                logger.warning(
+                    "%d span(s) of run %s were not sent; "
+                    "otel-rollout-trace replay %s --run %s sends them",
+                    exporter.failed,
+                    self._run,
+                    self._path,
+                    self._run,
+                )
+
+    def shutdown(self, timeout: float = 5.0) -> None:
+        """Stop the providers, within so many seconds whatever the collector does."""
+        atexit.unregister(self.shutdown)
+        for exporter in self._exporters:
+            if exporter.failing:
+                exporter.shutdown()  # ends the tries that are under way
+        _within(timeout, self._stop)
+
+    def _flush(self) -> None:
+        for provider in (self.tracer_provider, self.meter_provider):
+            if provider is not None:
+                provider.force_flush()
+
+    def _stop(self) -> None:
+        for provider in (self.tracer_provider, self.meter_provider):
+            if provider is not None:
+                provider.shutdown()
+
+
+def batch_processor(exporter: SpanExporter) -> BatchSpanProcessor:
+    """A batch processor with room for a run's end; the standard variables change it."""
+    environ = os.environ
+    return BatchSpanProcessor(
+        exporter,
+        max_queue_size=None if environ.get("OTEL_BSP_MAX_QUEUE_SIZE") else _QUEUED_SPANS,
+        schedule_delay_millis=(
+            None if environ.get("OTEL_BSP_SCHEDULE_DELAY") else _EXPORT_DELAY_MS
+        ),
+    )
+
+
+def _within(timeout: float, work: Callable[[], None]) -> None:
+    """Do it on a thread that is not waited for longer than that."""
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            logger.debug("stopping failed", exc_info=error)
+
+    thread = threading.Thread(target=run, name="rollout-trace-drain", daemon=True)
+    started = time.monotonic()
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter is shutting down
+        return
+    thread.join(max(0.0, timeout - (time.monotonic() - started)))

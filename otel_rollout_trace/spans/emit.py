@@ -1,0 +1,195 @@
+"""Sending span records: through any tracer provider, or straight to our own processors.
+
+`TracerSink` goes through the public tracer API, so a provider's sampler, limits
+and processors all see the span as any other. `ProcessorSink` builds the finished
+span and hands it to the processors of a provider that `configure` made, which
+costs a seventh; it is taken only where the result is the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+
+from ..version import __version__
+from . import names
+from .record import SpanRecord
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+__all__ = ["ProcessorSink", "TracerSink"]
+
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+
+# Traces whose sampling is remembered: their groups are open, or ended a short while ago.
+_MOST_DECISIONS: Final = 100_000
+
+
+class ComputedIds:
+    """Gives a tracer the ids it is told to use next, else those of the generator it had.
+
+    The SDK asks for ids inside ``start_span``; the next ones are kept for each
+    thread, so that other users of the tracer are not disturbed.
+    """
+
+    def __init__(self, otherwise: IdGenerator) -> None:
+        self._otherwise = otherwise
+        self._next = threading.local()
+
+    def use(self, trace_id: int, span_id: int) -> None:
+        """The next span that this thread starts has these ids."""
+        self._next.ids = (trace_id, span_id)
+
+    def forget(self) -> None:
+        """The next span that this thread starts has ids as any other."""
+        self._next.ids = None
+
+    def generate_trace_id(self) -> int:
+        """See ``opentelemetry.sdk.trace.id_generator.IdGenerator``."""
+        ids = getattr(self._next, "ids", None)
+        return ids[0] if ids else self._otherwise.generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        """See ``opentelemetry.sdk.trace.id_generator.IdGenerator``."""
+        ids = getattr(self._next, "ids", None)
+        return ids[1] if ids else self._otherwise.generate_span_id()
+
+    def is_trace_id_random(self) -> bool:
+        """A computed id makes no claim to be random; W3C's flag is left off."""
+        return False
+
+
+class TracerSink:
+    """Starts and ends each span through a provider's own tracer.
+
+    Args:
+        provider: any tracer provider of the OpenTelemetry API. One whose tracers
+            take no id generator gets spans in the computed traces, under ids of
+            its own.
+    """
+
+    def __init__(self, provider: trace.TracerProvider) -> None:
+        self._tracer = provider.get_tracer(names.SCOPE, __version__)
+        # Public on the SDK's tracers, and unknown to the API.
+        tracer: Any = self._tracer
+        self._sampler = getattr(tracer, "sampler", None)
+        self._ids: ComputedIds | None = None
+        generator = getattr(tracer, "id_generator", None)
+        if isinstance(generator, ComputedIds):
+            self._ids = generator
+        elif generator is not None:
+            self._ids = tracer.id_generator = ComputedIds(generator)
+        self._sampled: dict[int, bool] = {}
+
+    def emit(self, record: SpanRecord) -> None:
+        """Start the span, fill it, end it."""
+        if not self._is_sampled(record):
+            return
+        if self._ids is not None:
+            self._ids.use(record.trace_id, record.span_id)
+        try:
+            span = self._tracer.start_span(
+                record.name,
+                context=self._parent(record),
+                kind=SpanKind.INTERNAL,
+                attributes=record.attributes,
+                links=[trace.Link(_context(*link)) for link in record.links],
+                start_time=record.started,
+            )
+        finally:
+            if self._ids is not None:
+                self._ids.forget()
+        for name, time, attributes in record.events:
+            span.add_event(name, attributes, timestamp=time)
+        if record.failed:
+            span.set_status(trace.StatusCode.ERROR)
+        span.end(end_time=record.ended)
+
+    def _parent(self, record: SpanRecord) -> Context:
+        # Never the ambient context: whatever span a user's code has open is not ours.
+        parent_id = record.parent_id
+        if parent_id is None and self._ids is None:
+            parent_id = record.span_id  # the only way into the computed trace
+        if parent_id is None:
+            return Context()
+        parent = trace.NonRecordingSpan(_context(record.trace_id, parent_id))
+        return trace.set_span_in_context(parent, Context())
+
+    def _is_sampled(self, record: SpanRecord) -> bool:
+        """Whether the record's trace is sampled: asked once, as of its group's root.
+
+        Attempts end, and are sent, before their group. Were the sampler only
+        asked about each span, a ratio would keep every attempt, whose parent says
+        it is sampled, of groups that it drops.
+        """
+        if self._sampler is None or record.name == names.RUN_SPAN:
+            return True
+        sampled = self._sampled.get(record.trace_id)
+        if sampled is None:
+            result = self._sampler.should_sample(
+                Context(),
+                record.trace_id,
+                names.GROUP_SPAN,
+                SpanKind.INTERNAL,
+                {names.RUN_ID: record.attributes[names.RUN_ID]},
+                (),
+            )
+            sampled = self._sampled[record.trace_id] = result.decision.is_recording()
+            if len(self._sampled) > _MOST_DECISIONS:
+                del self._sampled[next(iter(self._sampled))]
+        return sampled
+
+
+class ProcessorSink:
+    """Builds finished spans and hands them to a processor.
+
+    Args:
+        processor: takes each span's ``on_end``.
+        resource: the spans' resource, by the run they are of.
+    """
+
+    def __init__(self, processor: SpanProcessor, resource: Callable[[str], Any]) -> None:
+        from opentelemetry.sdk.trace import Event, ReadableSpan
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+        from opentelemetry.trace.status import Status, StatusCode
+
+        self._on_end = processor.on_end
+        self._resource = resource
+        self._scope = InstrumentationScope(names.SCOPE, __version__)
+        self._event = Event
+        self._span: type[ReadableSpan] = ReadableSpan
+        self._ok = Status(StatusCode.UNSET)
+        self._error = Status(StatusCode.ERROR)
+
+    def emit(self, record: SpanRecord) -> None:
+        """Build the span and pass it on."""
+        trace_id = record.trace_id
+        parent_id = record.parent_id
+        event = self._event
+        self._on_end(
+            self._span(
+                record.name,
+                SpanContext(trace_id, record.span_id, False, _SAMPLED),
+                None if parent_id is None else _context(trace_id, parent_id),
+                self._resource(record.attributes[names.RUN_ID]),  # type: ignore[arg-type] # text
+                record.attributes,
+                [event(name, attributes, time) for name, time, attributes in record.events],
+                [trace.Link(_context(*link)) for link in record.links],
+                SpanKind.INTERNAL,
+                status=self._error if record.failed else self._ok,
+                start_time=record.started,
+                end_time=record.ended,
+                instrumentation_scope=self._scope,
+            )
+        )
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(trace_id, span_id, False, _SAMPLED)

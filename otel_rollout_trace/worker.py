@@ -1,0 +1,287 @@
+"""The thread behind a `RolloutTrace`: it writes lines, then projects the very lines it wrote."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from .events import Vocabulary
+from .journal import LogWriter
+from .live import LiveProjection
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["MOST_QUEUED", "Worker"]
+
+logger = logging.getLogger(__name__)
+
+#: Lines that wait for the thread; more are dropped and counted.
+MOST_QUEUED: Final = 1_000_000
+
+# How long events gather before they are written together. A kill loses no more.
+_GATHER_S: Final = 0.005
+
+# Projecting a long backlog must not keep the interpreter from the training code:
+# so many lines at a time, with a pause after them.
+_SLICE: Final = 64
+_SLICE_PAUSE_S: Final = 0.001
+
+_MOST_NOTICES: Final = 1_000
+
+
+class Worker:
+    """Owns a log's queue, file and projection.
+
+    Args:
+        writer: appends to the log.
+        run: the run's id.
+        tracer_provider, meter_provider: where spans and metrics go; None for the
+            global ones, once they are set.
+        vocabulary: which words mean which row.
+        close_timeout: how long `close` may take, in seconds.
+        on_close: called at the end of `close` with the seconds that are left.
+
+    Attributes:
+        queue: encoded lines, appended to by ``emit``.
+        asleep: whether the thread waits to be woken (or was not started yet).
+        closed: whether `close` was called.
+    """
+
+    def __init__(
+        self,
+        writer: LogWriter,
+        run: str,
+        *,
+        tracer_provider: TracerProvider | None,
+        meter_provider: MeterProvider | None,
+        vocabulary: Vocabulary,
+        close_timeout: float,
+        on_close: Callable[[float], None] | None,
+    ) -> None:
+        self.queue: deque[bytes] = deque()
+        self.asleep = True
+        self.closed = False
+        self._writer = writer
+        self._projection = LiveProjection(
+            writer.path,
+            run,
+            tracer_provider=tracer_provider,
+            meter_provider=meter_provider,
+            vocabulary=vocabulary,
+            on_new_provider=self._drain_before_providers,
+        )
+        self._close_timeout = close_timeout
+        self._on_close = on_close
+        self._deadline = float("inf")
+        # A SimpleQueue may be put to from a signal handler or a finalizer that
+        # interrupts a put; an Event or Condition may not.
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._flushes: deque[_Flush] = deque()
+        self._notices: deque[tuple[str, str]] = deque(maxlen=_MOST_NOTICES)
+        self._noticed: set[tuple[str, str]] = set()
+        # One count for each thread, so that none is lost to another's and no lock is held.
+        self._overflows: dict[int, int] = {}
+        self._overflowed = 0
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def lost(self) -> int:
+        """Events that are not in the file and will not be."""
+        return self._writer.lost + sum(self._overflows.copy().values()) - self._overflowed
+
+    # On the caller's threads
+
+    def wake(self) -> None:
+        """Have the thread look at the queue; starts it on the first call."""
+        self.asleep = False
+        if self.closed:
+            self.asleep = True
+            while self.queue:
+                try:
+                    self.queue.popleft()
+                except IndexError:
+                    break
+                self.overflow()
+        elif self._thread is None:
+            self._start()
+        else:
+            self._wakes.put(None)
+
+    def overflow(self) -> None:
+        """Count an event that is dropped."""
+        thread = threading.get_ident()
+        self._overflows[thread] = self._overflows.get(thread, 0) + 1
+
+    def notice(self, event: str, field: str) -> None:
+        """Have the thread warn, once, that a field was not written as it was."""
+        if (event, field) not in self._noticed and len(self._noticed) < _MOST_NOTICES:
+            self._noticed.add((event, field))
+            self._notices.append((event, field))
+
+    def flush(self, timeout: float | None) -> bool:
+        """See `RolloutTrace.flush`."""
+        if self.closed or self._thread is threading.current_thread():
+            return not self.queue
+        if self._thread is None and not self.queue:
+            return True
+        flush = _Flush()
+        self._flushes.append(flush)
+        self.wake()
+        end = None if timeout is None else time.monotonic() + timeout
+        while not flush.done.wait(
+            0.1 if end is None else min(0.1, max(0.0, end - time.monotonic()))
+        ):
+            if end is not None and time.monotonic() >= end:
+                return False
+            if self._thread is None or not self._thread.is_alive():
+                return False
+        return flush.complete
+
+    def close(self) -> None:
+        """See `RolloutTrace.close`."""
+        first, self.closed = not self.closed, True
+        if first:
+            self._deadline = time.monotonic() + self._close_timeout
+            atexit.unregister(self.close)
+            self._wakes.put(None)
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(max(0.0, self._deadline - time.monotonic()))
+        if first and thread.is_alive():
+            logger.warning(
+                "%s: not everything could be written or sent within %g s",
+                self._writer.path,
+                self._close_timeout,
+            )
+
+    def forget(self) -> None:
+        """In the child of a fork, where the thread does not exist: let go of the parent's things."""
+        self.closed = True
+        atexit.unregister(self.close)
+        self._writer.close()
+        self._projection.forget()
+
+    def _start(self) -> None:
+        if not self._starting.acquire(blocking=False):
+            return  # someone else is at it
+        try:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="rollout-trace", daemon=True)
+                thread.start()
+                self._thread = thread
+                atexit.register(self.close)
+        except RuntimeError:  # the interpreter is shutting down: no thread starts any more
+            self.asleep = True
+        finally:
+            self._starting.release()
+
+    def _drain_before_providers(self) -> None:
+        # Exit handlers run last in, first out: a provider that was set up after us
+        # would be shut down before our last spans.
+        if not self.closed:
+            atexit.unregister(self.close)
+            atexit.register(self.close)
+
+    # On the thread
+
+    def _run(self) -> None:
+        while not self.closed:
+            self._wait()
+            self._turn()
+        self._finish()
+
+    def _wait(self) -> None:
+        """Sleep until there is something to do, then let a few more events gather."""
+        if self._projection.behind:
+            self._pause(_SLICE_PAUSE_S)
+            return
+        self.asleep = True
+        if not self.queue and not self._flushes and not self.closed:
+            timeout = None
+            if self._writer.failing:
+                timeout = max(0.01, self._writer.next_try - time.monotonic())
+            self._pause(timeout)
+        self.asleep = False
+        if not self._flushes and not self.closed:
+            self._pause(_GATHER_S)
+
+    def _pause(self, timeout: float | None) -> None:
+        try:
+            self._wakes.get(timeout=timeout)
+        except queue.Empty:
+            pass
+
+    def _turn(self) -> None:
+        """Write what is queued, project a slice of what was written, answer flushes."""
+        flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
+        self._write(now=bool(flushes))
+        self._projection.project(self._projection.behind if flushes else _SLICE)
+        self._warn()
+        for flush in flushes:
+            flush.complete = not self._writer.failing
+            flush.done.set()
+
+    def _write(self, *, now: bool) -> None:
+        lines = [self.queue.popleft() for _ in range(len(self.queue))]
+        overflowed = sum(self._overflows.copy().values())
+        if overflowed != self._overflowed:
+            self._writer.lose(overflowed - self._overflowed)
+            self._overflowed = overflowed
+        elif not lines and not self._writer.failing:
+            return
+        self._projection.add(self._writer.write(lines, now=now))
+
+    def _warn(self) -> None:
+        while self._notices:
+            event, field = self._notices.popleft()
+            logger.warning(
+                "emit(%r, %s=...): the value is none that JSON has; "
+                "the nearest one was written (said once)",
+                event,
+                field,
+            )
+
+    def _finish(self) -> None:
+        """The file first, then the spans, then what is on its way to a backend."""
+        self._write(now=True)
+        while self._writer.failing and time.monotonic() < self._deadline - 0.5:
+            time.sleep(0.05)
+            self._write(now=True)
+        self._writer.close()
+        while self._projection.behind and time.monotonic() < self._deadline:
+            self._projection.project(_SLICE)
+        if self._projection.behind:
+            logger.warning(
+                "%s: %d events are in the file and were not projected in time; replay it",
+                self._writer.path,
+                self._projection.behind,
+            )
+        else:
+            self._projection.close()
+        self._warn()
+        if self._on_close is not None:
+            try:
+                self._on_close(max(0.0, self._deadline - time.monotonic()))
+            except Exception:
+                logger.exception("%s: closing failed", self._writer.path)
+        self.asleep = True  # so that whoever emits now finds the trace closed
+
+
+class _Flush:
+    """Someone waits for what was emitted so far."""
+
+    __slots__ = ("complete", "done")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.complete = False
