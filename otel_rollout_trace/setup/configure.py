@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider as ApiMeterProvider
     from opentelemetry.trace import TracerProvider as ApiTracerProvider
 
-__all__ = ["DEFAULT_SERVICE_NAME", "configure", "resource_of"]
+__all__ = ["DEFAULT_SERVICE_NAME", "configure", "resource_of", "resource_of_run"]
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +116,20 @@ def resource_of(
     merged.update(attributes or {})
     if service_name:
         merged["service.name"] = service_name
+    return Resource(merged)
+
+
+def resource_of_run(run: str, pid: int | None) -> Resource:
+    """The resource of a run that another process recorded, as far as its log tells.
+
+    Not where this process runs: a replay on a laptop must not say that the run was there.
+    """
+    merged: dict[str, Any] = {"service.instance.id": run, **Resource.create().attributes}
+    if str(merged.get("service.name", "")).startswith("unknown_service"):
+        merged["service.name"] = DEFAULT_SERVICE_NAME
+    merged["service.instance.id"] = run
+    if pid is not None:
+        merged["process.pid"] = pid
     return Resource(merged)
 
 

@@ -1,0 +1,189 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from ..batch_age import BATCH_AGE_FIELDS, batch_age_by_step
+from ..events import Vocabulary
+from ..journal import LogError, LogReader
+from ..version import __version__
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Rollout logs of asynchronous RL post-training, as OpenTelemetry.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Protocol(str, Enum):
+    """OTLP protocols."""
+
+    GRPC = "grpc"
+    HTTP = "http/protobuf"
+
+
+LogFile = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="A rollout_trace.jsonl, plain or gzip.")
+]
+Sample = Annotated[bool, typer.Option("--sample", help="Use the sample log in the package.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Synonyms = Annotated[
+    list[str] | None,
+    typer.Option("--synonym", metavar="WORD=EVENT", help="Another word for an event of the log."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Rollout logs of asynchronous RL post-training, as OpenTelemetry."""
+    if version:
+        print(f"otel-rollout-trace {__version__}")
+        raise typer.Exit
+
+
+@app.command("batch-age")
+def batch_age(
+    file: LogFile = None,
+    sample: Sample = False,
+    as_json: Json = False,
+    synonym: Synonyms = None,
+) -> None:
+    """Print each trained step's batch age, in weight updates."""
+    path = _the_log(file, sample)
+    with _one_clear_error():
+        vocabulary = _vocabulary(synonym)
+        # Only lines that matter are decoded, so first see that it is a log at all.
+        next(iter(LogReader(path, required=True)), None)
+        ages = batch_age_by_step(
+            LogReader(path, containing=BATCH_AGE_FIELDS), vocabulary=vocabulary
+        )
+    if as_json:
+        print(json.dumps({str(step): age for step, age in ages.items()}))
+        return
+    for step, age in ages.items():
+        print(f"step {step}: batch age {age:.3f}")
+
+
+@app.command()
+def replay(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", help="Rollout logs, plain or gzip."),
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="OTLP receiver; OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4317.",
+        ),
+    ] = None,
+    protocol: Annotated[
+        Protocol | None, typer.Option(help="By default what the endpoint's port is for.")
+    ] = None,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Send gauges and counters too, at the log's times.")
+    ] = False,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this run (the id's beginning will do).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Send nothing; print what would be sent.")
+    ] = False,
+    sample: Sample = False,
+    as_json: Json = False,
+    synonym: Synonyms = None,
+) -> None:
+    """Send the spans of a log to an OTLP backend such as Jaeger or Tempo."""
+    from .replaying import ReplayOptions, replay_files
+
+    paths = list(files or [])
+    if sample:
+        paths.append(_the_log(None, sample))
+    if not paths:
+        _fail("name a FILE, or use --sample")
+    with _one_clear_error():
+        options = ReplayOptions(
+            endpoint=endpoint,
+            protocol=protocol.value if protocol is not None else None,
+            metrics=metrics,
+            run=run,
+            dry_run=dry_run,
+            as_json=as_json,
+            vocabulary=_vocabulary(synonym),
+        )
+        arrived = replay_files(paths, options)
+    if not arrived:
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    file: LogFile = None,
+    sample: Sample = False,
+    as_json: Json = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 where anything is odd.")
+    ] = False,
+    synonym: Synonyms = None,
+) -> None:
+    """Say what is in a log, and what is odd about it."""
+    from ..check import check_log
+    from .tables import print_check, reading
+
+    path = _the_log(file, sample)
+    with _one_clear_error(), reading(path) as progress:
+        result = check_log(path, vocabulary=_vocabulary(synonym), progress=progress)
+    if as_json:
+        print(json.dumps(result.to_dict()))
+    else:
+        print_check(result)
+    if strict and result.findings:
+        raise typer.Exit(1)
+
+
+def _the_log(file: Path | None, sample: bool) -> Path:
+    if sample:
+        from ..sample import SAMPLE_LOG
+
+        return SAMPLE_LOG
+    if file is None:
+        _fail("name a FILE, or use --sample")
+    return file
+
+
+def _vocabulary(synonyms: list[str] | None) -> Vocabulary:
+    words: dict[str, Any] = {}
+    for synonym in synonyms or []:
+        word, equals, event = synonym.partition("=")
+        if not equals or not word or not event:
+            raise ValueError(f"--synonym {synonym!r} is not like WORD=EVENT")
+        words[word] = event
+    return Vocabulary(words)
+
+
+@contextmanager
+def _one_clear_error() -> Iterator[None]:
+    try:
+        yield
+    except (LogError, ValueError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"otel-rollout-trace: {message}", file=sys.stderr)
+    raise typer.Exit(2)

@@ -1,0 +1,158 @@
+"""What people see: tables, numbers, progress. Eighty columns are enough."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..check import LogCheck, RunCheck
+from ..replay import Replayed
+
+__all__ = ["print_check", "print_replayed", "reading"]
+
+# A file that takes long enough to watch.
+_LONG_BYTES = 20_000_000
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Callable[[int], object]]:
+    """Show how far a long file was read, where there is a terminal to see it."""
+    size = os.path.getsize(path) if path.is_file() else 0
+    if size < _LONG_BYTES or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(path.name, total=size)
+        yield lambda position: progress.update(task, completed=position)
+
+
+def print_replayed(
+    path: Path, found: Replayed, target: str | None, points: tuple[int, int] | None
+) -> None:
+    """What a replay found and sent."""
+    console = Console(highlight=False, soft_wrap=True)
+    runs = _many(found.runs, "run")
+    console.print(f"[bold]{escape(path.name)}[/bold]: {_many(found.events, 'event')} of {runs}")
+    if found.bad_lines:
+        console.print(f"  skipped   {_many(found.bad_lines, 'bad line')}, first: {found.first_bad}")
+    console.print(f"  attempts  {_outcomes(found.attempts)}")
+    console.print(f"  groups    {_outcomes(found.groups)}")
+    if found.tokens:
+        console.print(f"  tokens    {_outcomes(found.tokens)}")
+    if found.batch_age:
+        ages = list(found.batch_age.values())
+        console.print(
+            f"  batch age mean {sum(ages) / len(ages):.3f}, max {max(ages):.3f}, "
+            f"last {ages[-1]:.3f} over {_many(len(ages), 'step')}"
+        )
+    if target is None:
+        console.print(f"  spans     {_many(found.spans, 'span')}, not sent (dry run)")
+        return
+    sent = found.spans - found.not_sent
+    console.print(f"  spans     {_many(sent, 'span')} sent to {escape(target)}")
+    if points is not None:
+        console.print(f"  metrics   {_many(points[0], 'data point')} sent")
+    sys.stdout.flush()
+    failed = [(found.not_sent, "span"), (points[1] if points else 0, "data point")]
+    for number, noun in failed:
+        if number:
+            print(
+                f"otel-rollout-trace: {_many(number, noun)} did not arrive at {target}",
+                file=sys.stderr,
+            )
+
+
+def print_check(result: LogCheck) -> None:
+    """What a check found."""
+    console = Console(highlight=False)
+    runs = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "started (UTC)", "lasted"):
+        runs.add_column(name, no_wrap=True)
+    for name in ("events", "steps", "attempts"):
+        runs.add_column(name, justify="right", no_wrap=True)
+    runs.add_column("restored", justify="right")
+    for run in result.runs:
+        runs.add_row(
+            escape(run.run[:8]),
+            _time(run.first),
+            duration(run.last - run.first),
+            f"{run.events:,}",
+            _steps(run),
+            f"{sum(run.attempts.values()):,}",
+            f"step {run.restored_step}" if run.restored_step is not None else "",
+        )
+    total = sum(result.events.values())
+    console.print(
+        f"[bold]{escape(Path(result.path).name)}[/bold]: {_many(total, 'event')} of "
+        f"{_many(len(result.runs), 'run')}\n"
+    )
+    console.print(runs)
+    console.print()
+    events = Table(box=None, pad_edge=False, header_style="bold")
+    events.add_column("event", no_wrap=True)
+    events.add_column("count", justify="right")
+    for name, count in result.events.most_common():
+        events.add_row(escape(name), f"{count:,}")
+    console.print(events)
+    console.print()
+    if not result.findings:
+        console.print("nothing odd")
+        return
+    odd = Table(box=None, pad_edge=False, header_style="bold")
+    odd.add_column("odd", justify="right")
+    odd.add_column("")
+    for finding in result.findings:
+        odd.add_row(f"{finding.count:,}", escape(finding.text))
+    console.print(odd)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``850 ms``, ``12.5 s``, ``4 min 14 s``, ``3 h 20 min``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def _outcomes(counts: dict[str, int]) -> str:
+    if not counts:
+        return "none"
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return f"{sum(counts.values()):,}: " + ", ".join(f"{n:,} {name}" for name, n in ordered)
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _steps(run: RunCheck) -> str:
+    if run.first_step is None:
+        return "none"
+    return f"{run.first_step}-{run.last_step}"
