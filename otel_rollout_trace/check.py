@@ -192,7 +192,7 @@ class _Checker(Listener):
         if version is not None and any(
             made_by > version and tokens
             for counts in step.counted
-            for made_by, tokens in counts.counts
+            for made_by, tokens in zip(counts.versions, counts.counts, strict=True)
         ):
             self._negative_steps.append(named)
 

@@ -200,7 +200,8 @@ class Vocabulary:
         for word, row in list(rows.items()):
             if word.startswith(_ATTEMPT):
                 rows.setdefault(_ROLLOUT + word.removeprefix(_ATTEMPT), row)
-        self._rows: Mapping[str, EventRow] = MappingProxyType(rows)
+        #: The row that each word means.
+        self.rows: Mapping[str, EventRow] = MappingProxyType(rows)
         #: What ``row_of`` does, as a bound ``dict.get``: it runs once an event.
         self.find = rows.get
 
@@ -210,10 +211,10 @@ class Vocabulary:
 
     def words_for(self, *names: str) -> tuple[str, ...]:
         """Every word, the row's name first, that means one of the rows ``names``."""
-        return tuple(word for word, row in self._rows.items() if row.name in names)
+        return tuple(word for word, row in self.rows.items() if row.name in names)
 
 
-class NotAnEvent(ValueError):
+class NotAnEvent(ValueError):  # noqa: N818 - what it says of the line
     """A value that is no event of a log; the message says why."""
 
 
@@ -226,9 +227,9 @@ def check_event(value: object) -> Event:
     if type(value) is not dict:
         raise NotAnEvent(f"not a JSON object but {_kind(value)}")
     t, run, event = value.get("t"), value.get("run"), value.get("event")
-    if type(t) is float and 0.0 <= t < MAX_SECONDS and type(run) is type(event) is str:
-        if run and event:
-            return value
+    usual = type(t) is float and type(run) is type(event) is str
+    if usual and run and event and 0.0 <= t < MAX_SECONDS:
+        return value
     missing = [key for key in HEADER if key not in value]
     if missing:
         raise NotAnEvent(f"no {' and no '.join(repr(key) for key in missing)}")

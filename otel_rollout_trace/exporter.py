@@ -183,9 +183,8 @@ def _fields_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in attributes.items():
         if name.startswith(names.FIELD_PREFIX):
-            if isinstance(value, str) and value[:1] in ("{", "["):
-                value = _decode(value)
-            fields[name.removeprefix(names.FIELD_PREFIX)] = value
+            nested = isinstance(value, str) and value[:1] in ("{", "[")
+            fields[name.removeprefix(names.FIELD_PREFIX)] = _decode(value) if nested else value
         elif name == names.TOKEN_VERSIONS:
             counts = attributes.get(names.TOKEN_COUNTS, ())
             fields["tokens_by_version"] = dict(zip(map(str, value), counts, strict=False))

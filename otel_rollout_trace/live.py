@@ -148,8 +148,10 @@ class LiveProjection:
     def _report(self) -> None:
         if not self._failed:
             self._failed = True
-            logger.exception(
-                "%s: projecting an event failed; the file is complete (said once)", self._path
+            logger.error(
+                "%s: projecting an event failed; the file is complete (said once)",
+                self._path,
+                exc_info=True,
             )
 
 

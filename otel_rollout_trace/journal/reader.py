@@ -49,10 +49,10 @@ class BadLine(NamedTuple):
 
 
 class LogReader:
-    """Reads the events of one file, in the order written.
+    r"""Reads the events of one file, in the order written.
 
     It survives what real files hold: a torn last line, a torn line with the next
-    record fused to it, blank lines, ``\\r\\n``, a byte-order mark, lines that are
+    record fused to it, blank lines, ``\r\n``, a byte-order mark, lines that are
     no events, invalid UTF-8, bare ``NaN``, gzip, a file that is still written.
 
     Args:

@@ -1,5 +1,6 @@
-"""What stays known across the runs of one file: counts that a checkpoint carried
-over, and attempts that a later run resumes.
+"""What stays known across the runs of a file.
+
+Counts of groups that a checkpoint carried over, and attempts that a later run resumes.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ class Published(NamedTuple):
     """A published group's counts.
 
     Attributes:
-        counts: ``((weight version, tokens), ...)`` in the order of the log.
+        versions: the weight versions that made its tokens, in the order of the log.
+        counts: how many tokens each of them made.
         tokens: all its tokens.
         version_sum: its tokens, each times the version that made it.
         published_version: the version generation ran on when it was published.
     """
 
-    counts: tuple[tuple[int, int], ...]
+    versions: tuple[int, ...]
+    counts: tuple[int, ...]
     tokens: int
     version_sum: int
     published_version: int
@@ -49,7 +52,7 @@ def published_of(event: Event, current_version: int | None) -> Published | None:
     tokens, version_sum = sums_of(counts)
     if current_version is None:
         current_version = max(counts, default=0)
-    return Published(tuple(counts.items()), tokens, version_sum, current_version)
+    return Published(tuple(counts), tuple(counts.values()), tokens, version_sum, current_version)
 
 
 #: The rows of the vocabulary that `read_earlier` needs; it may be given only these.

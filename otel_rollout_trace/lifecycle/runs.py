@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from .items import Attempt, Group, Refit, Segment
 
 __all__ = ["Run"]
+
+SEGMENT_MICROS: Final = 300 * 1_000_000
 
 # Ids of what has ended are remembered, so that a late event does not begin it
 # again: two different spans under one id are never sent. The newest so many.
@@ -29,7 +32,8 @@ class Run:
         version: the weight version generation runs on; None until the log says.
         segment: the segment that is open.
         groups: the open groups, by id, oldest first.
-        attempts: the open attempts, oldest first.
+        segment_ends: when it is over, in microseconds; `feed` looks at every event.
+        attempts: the open attempts by id, oldest first.
         ended_groups: ids of groups that ended.
         next_refit: the index that the next refit gets.
     """
@@ -39,25 +43,38 @@ class Run:
         self.events = 0
         self.last_time = time
         self.version: int | None = None
-        self.segment = Segment(run_id, time, index=first_segment)
+        self.segment = self._new_segment(time, first_segment)
         self.groups: dict[str, Group] = {}
-        self.attempts: dict[Attempt, None] = {}
+        self.attempts: dict[str, Attempt] = {}
         self.ended_groups = _Recent()
         self.next_refit = 0
-        self._by_id: dict[str, Attempt] = {}
         self._ended_attempts: dict[str, str | None] = {}
+        # Ids that are new in each group only; the second of two goes under both ids.
+        self._ambiguous = False
+        # For events that name group and generation only; made when the first one comes.
+        self._by_generation: dict[tuple[str | None, str], list[Attempt]] | None = None
         self._refits: list[Refit] = []
+
+    # Segments
+
+    def turn_segment(self, time: int) -> None:
+        """The next segment begins where the open one ended."""
+        self.segment = self._new_segment(time, self.segment.index + 1)
+
+    def _new_segment(self, time: int, index: int) -> Segment:
+        self.segment_ends = time + SEGMENT_MICROS
+        return Segment(self.id, time, None, None, index=index)
 
     # Attempts
 
     def attempt_of(self, group_id: str | None, attempt_id: str) -> Attempt | None:
         """The open attempt of that id, in that group where one is named."""
-        attempt = self._by_id.get(attempt_id)
-        if attempt is None or group_id is None or attempt.group_id in (group_id, None):
+        attempt = self.attempts.get(attempt_id)
+        if attempt is not None and (group_id is None or attempt.group_id in (group_id, None)):
             return attempt
-        # Ids that are new in each group only.
-        group = self.groups.get(group_id)
-        return group.open.get(attempt_id) if group is not None else None
+        if self._ambiguous and group_id is not None:
+            return self.attempts.get(_both(group_id, attempt_id))
+        return None
 
     def find_attempt(
         self, group_id: str | None, attempt_id: str | None, generation: object
@@ -65,15 +82,14 @@ class Run:
         """The open attempt an event means, which may name group and generation only."""
         if attempt_id is not None:
             return self.attempt_of(group_id, attempt_id)
-        group = self.groups.get(group_id) if group_id is not None else None
-        if group is None or generation is None:
+        if group_id is None or generation is None:
             return None
-        of_generation = (
-            attempt
-            for attempt in reversed(group.open.values())
-            if attempt.first is not None and attempt.first.get("generation_index") == generation
-        )
-        return next(of_generation, None)
+        if self._by_generation is None:
+            self._by_generation = {}
+            for attempt in self.attempts.values():
+                self._index(attempt)
+        found = self._by_generation.get((group_id, str(generation)))
+        return found[-1] if found else None
 
     def has_ended(self, group_id: str | None, attempt_id: str) -> bool:
         """Whether that attempt was here and has ended."""
@@ -94,25 +110,41 @@ class Run:
 
     def add_attempt(self, attempt: Attempt) -> None:
         """An attempt is out."""
-        self.attempts[attempt] = None
-        self._by_id[attempt.attempt_id] = attempt
-        if attempt.group is not None:
-            attempt.group.open[attempt.attempt_id] = attempt
+        key = attempt.attempt_id
+        if key in self.attempts:
+            self._ambiguous = True
+            key = _both(attempt.group_id, key)
+        self.attempts[key] = attempt
+        if self._by_generation is not None:
+            self._index(attempt)
 
     def remove_attempt(self, attempt: Attempt) -> None:
         """An attempt has ended."""
-        del self.attempts[attempt]
-        attempt_id = attempt.attempt_id
-        if self._by_id.get(attempt_id) is attempt:
-            del self._by_id[attempt_id]
-        if attempt.group is not None:
-            attempt.group.open.pop(attempt_id, None)
+        key = attempt.attempt_id
+        if self._ambiguous and self.attempts.get(key) is not attempt:
+            key = _both(attempt.group_id, key)
+        del self.attempts[key]
+        if self._by_generation is not None:
+            self._index(attempt, out=False)
         if attempt.named:
             ended = self._ended_attempts
-            ended.pop(attempt_id, None)
-            ended[attempt_id] = attempt.group_id
+            ended.pop(attempt.attempt_id, None)
+            ended[attempt.attempt_id] = attempt.group_id
             if len(ended) > MOST_ENDED:
                 del ended[next(iter(ended))]
+
+    def _index(self, attempt: Attempt, *, out: bool = True) -> None:
+        if self._by_generation is None or attempt.first is None:
+            return
+        key = (attempt.group_id, str(attempt.first.get("generation_index")))
+        if out:
+            self._by_generation.setdefault(key, []).append(attempt)
+            return
+        found = self._by_generation.get(key, [])
+        if attempt in found:
+            found.remove(attempt)
+        if not found:
+            self._by_generation.pop(key, None)
 
     # Refits
 
@@ -121,14 +153,14 @@ class Run:
         self.next_refit += 1
         refits = self._refits
         refits.append(refit)
-        oldest = next(iter(self.attempts), None)
+        oldest = next(iter(self.attempts.values()), None)
         needed = oldest.first_refit if oldest is not None else self.next_refit
         del refits[: max(0, needed - refits[0].index)]
         if len(refits) > MOST_REFITS:
             self._move_into_attempts(refits.pop(0))
 
     def _move_into_attempts(self, refit: Refit) -> None:
-        for attempt in self.attempts:
+        for attempt in self.attempts.values():
             if attempt.first_refit > refit.index:
                 break
             if attempt.early_refits is None:
@@ -138,16 +170,20 @@ class Run:
             else:
                 attempt.refits_left_out += 1
 
-    def refits_of(self, attempt: Attempt) -> list[tuple[Refit, int | None]]:
+    def refits_of(self, attempt: Attempt) -> Sequence[tuple[Refit, int | None]]:
         """The refits that an open attempt has seen, with its tokens by then."""
         if attempt.first_refit == self.next_refit:
-            return []
+            return ()
         refits = self._refits
         seen = refits[max(0, attempt.first_refit - refits[0].index) :] if refits else []
         attempt_id = attempt.attempt_id
         return (attempt.early_refits or []) + [
             (refit, refit.tokens_of(attempt_id)) for refit in seen
         ]
+
+
+def _both(group_id: str | None, attempt_id: str) -> str:
+    return f"{attempt_id}\0{group_id}"
 
 
 class _Recent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ..events import Event, EventRow, Vocabulary, count_of, id_of, micros_of, version_of
 from .carried import Carried, published_of
@@ -24,7 +24,6 @@ from .runs import Run
 __all__ = ["Lifecycle"]
 
 SEGMENT_MOMENTS: Final = 100
-SEGMENT_MICROS: Final = 300 * 1_000_000
 
 # A group's or attempt's own moments: the first and the last so many are shown on
 # it, those between on the run. With its refits they stay under the 128 events
@@ -39,7 +38,10 @@ MOST_RUNS: Final = 1_000
 
 EVICTED: Final = "too_many_open"
 
-_Handler = Callable[[Run, Event, EventRow, int], None]
+# Earlier than any event: the segment ends with this one.
+_NOW: Final = -1
+
+_Handler = Callable[[Run, Event, Any, int], None]
 
 
 class Lifecycle:
@@ -66,9 +68,8 @@ class Lifecycle:
         self._segment_ended = [each.segment_ended for each in listeners]
         self._on_refit = [each.refitted for each in listeners]
         self._on_step = [each.stepped for each in listeners]
-        self._vocabulary = vocabulary or Vocabulary()
-        self._find = self._vocabulary.find
-        self._carried = carried or Carried(vocabulary=self._vocabulary)
+        vocabulary = vocabulary or Vocabulary()
+        self._carried = carried or Carried(vocabulary=vocabulary)
         self._order = 0
         # By run id; the run that was written to last is last.
         self._runs: dict[str, Run] = {}
@@ -76,7 +77,7 @@ class Lifecycle:
         self._finished: dict[str, int] = {}
         self._open_attempts = 0
         self._open_groups = 0
-        self._handlers: Mapping[str, _Handler] = {
+        handlers: Mapping[str, _Handler] = {
             "trace_opened": self._opened,
             "group_reserved": self._reserved,
             "group_admitted": self._group_moment,
@@ -90,10 +91,14 @@ class Lifecycle:
             "attempt_abandoned": self._attempt_over,
             "step_trained": self._trained,
             "weights_synced": self._refitted,
-            "checkpoint_published": self._run_moment,
+            "checkpoint_published": self._saved,
             "checkpoint_restored": self._restored,
             "trace_gap": self._run_moment,
         }
+        self._rows: dict[str, tuple[EventRow | None, _Handler]] = {
+            word: (row, handlers[row.name]) for word, row in vocabulary.rows.items()
+        }
+        self._no_row: tuple[EventRow | None, _Handler] = (None, self._other)
 
     @property
     def open_attempts(self) -> int:
@@ -108,7 +113,7 @@ class Lifecycle:
     def oldest_attempt(self) -> Attempt | None:
         """The attempt that has been out longest, in the run written to last."""
         run = self._current
-        return next(iter(run.attempts), None) if run is not None else None
+        return next(iter(run.attempts.values()), None) if run is not None else None
 
     def feed_all(self, events: Iterable[Event]) -> None:
         """`feed` for each event."""
@@ -118,26 +123,19 @@ class Lifecycle:
     def feed(self, event: Event) -> None:
         """Take the next event of the log."""
         self._order += 1
-        time = micros_of(event["t"])
-        row = self._find(event["event"])
         run = self._current
+        time = micros_of(event["t"])
         if run is None or run.id != event["run"]:
             run = self._switch(event["run"], time)
         run.last_time = time
-        if row is None:
-            self._other(run, event, None, time)
-        else:
-            self._handlers[row.name](run, event, row, time)
+        run.events += 1
+        row, handle = self._rows.get(event["event"], self._no_row)
+        handle(run, event, row, time)
         for tell in self._event_read:
             tell(run.id, event, row)
-        segment = run.segment
-        if (
-            len(segment.moments or ()) >= SEGMENT_MOMENTS
-            or time - segment.started >= SEGMENT_MICROS
-            or (row is not None and row.name == "checkpoint_published")
-        ):
-            self._turn_segment(run, time)
-        run.events += 1
+        if time >= run.segment_ends:
+            self._end_segment(run.segment, time)
+            run.turn_segment(time)
 
     def close(self) -> None:
         """End what is open, each run's at that run's last event."""
@@ -162,7 +160,7 @@ class Lifecycle:
 
     def _finish(self, run: Run) -> None:
         time = run.last_time
-        for attempt in list(run.attempts):
+        for attempt in list(run.attempts.values()):
             self._end_attempt(run, attempt, time)
         for group in list(run.groups.values()):
             self._end_group(run, group, time)
@@ -170,24 +168,23 @@ class Lifecycle:
         if segment.moments or segment.index == 0 or time != segment.started:
             self._end_segment(segment, time)
 
-    def _turn_segment(self, run: Run, time: int) -> None:
-        segment = run.segment
-        self._end_segment(segment, time)
-        run.segment = Segment(run.id, time, index=segment.index + 1)
-
     def _end_segment(self, segment: Segment, time: int) -> None:
         segment.ended = time
         for tell in self._segment_ended:
             tell(segment)
 
     def _opened(self, run: Run, event: Event, row: EventRow, time: int) -> None:
-        if run.events == 0 and run.segment.index == 0:
+        if run.events == 1 and run.segment.index == 0:
             run.segment.first, run.segment.first_row = event, row
         else:
             self._run_moment(run, event, row, time)
 
     def _run_moment(self, run: Run, event: Event, row: EventRow | None, time: int) -> None:
         self._add(run, run.segment, Moment(self._order, time, row, event))
+
+    def _saved(self, run: Run, event: Event, row: EventRow, time: int) -> None:
+        self._run_moment(run, event, row, time)
+        run.segment_ends = _NOW
 
     def _restored(self, run: Run, event: Event, row: EventRow, time: int) -> None:
         run.version = version_of(event.get("weight_version"))
@@ -205,15 +202,19 @@ class Lifecycle:
         moments = item.moments
         if moments is None:
             moments = item.moments = []
-        if len(moments) < HALF_OF_MOMENTS or item is run.segment:
+        if item is run.segment:
             moments.append(moment)
-            return
-        if item.latest is None:
-            item.latest = []
-        item.latest.append(moment)
-        if len(item.latest) > HALF_OF_MOMENTS:
-            item.left_out += 1
-            self._add(run, run.segment, item.latest.pop(0))
+            if len(moments) >= SEGMENT_MOMENTS:
+                run.segment_ends = _NOW
+        elif len(moments) < HALF_OF_MOMENTS:
+            moments.append(moment)
+        else:
+            if item.latest is None:
+                item.latest = []
+            item.latest.append(moment)
+            if len(item.latest) > HALF_OF_MOMENTS:
+                item.left_out += 1
+                self._add(run, run.segment, item.latest.pop(0))
 
     # Groups
 
@@ -367,7 +368,7 @@ class Lifecycle:
             tell(attempt)
         if self._open_attempts > MOST_ATTEMPTS:
             crowded = next(other for other in self._runs.values() if other.attempts)
-            oldest = next(iter(crowded.attempts))
+            oldest = next(iter(crowded.attempts.values()))
             oldest.reason = EVICTED
             self._end_attempt(crowded, oldest, crowded.last_time)
         return attempt

@@ -166,7 +166,7 @@ class RolloutMetrics(Listener):
         ages = [
             (version - made_by, tokens)
             for counts in counted
-            for made_by, tokens in counts.counts
+            for made_by, tokens in zip(counts.versions, counts.counts, strict=True)
             if tokens
         ]
         self.batch_age = age

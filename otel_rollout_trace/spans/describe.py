@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Final, TypeVar
 
-from ..batch_age import RefitCuts, age_of
+from ..batch_age import age_of, split_tokens
 from ..events import id_of
 from ..lifecycle import Attempt, Group, Listener, Published, Segment, Step
 from ..lifecycle.items import INTERRUPTED, SEALED, Item
@@ -88,8 +89,8 @@ class SpanView(Listener):
         counts = group.published
         if counts is not None:
             attributes[names.TOKENS_TOTAL] = counts.tokens
-            attributes[names.TOKEN_VERSIONS] = tuple(version for version, _ in counts.counts)
-            attributes[names.TOKEN_COUNTS] = tuple(tokens for _, tokens in counts.counts)
+            attributes[names.TOKEN_VERSIONS] = counts.versions
+            attributes[names.TOKEN_COUNTS] = counts.counts
         elif group.sealed_tokens:
             attributes[names.TOKENS_TOTAL] = group.sealed_tokens
         others = []
@@ -161,12 +162,17 @@ class SpanView(Listener):
         # Own moments are shown nowhere else; refits and steps are on the run too.
         own, own_over = _ends_of(own, self._most_events)
         kept, over = _ends_of(others, self._most_events - len(own))
-        ordered = sorted([*own, *kept], key=lambda pair: pair[0])
+        ordered = [*own, *kept]
+        if kept and own and kept[0][0] < own[-1][0]:
+            ordered.sort(key=_order)
         return [event for _, event in ordered], own_over + over
 
 
 # After everything else that happened to a group.
 _LAST: Final = 2**63
+
+
+_order: Final = itemgetter(0)
 
 
 def _ends_of(events: Sequence[_T], room: int) -> tuple[Sequence[_T], int]:
@@ -196,14 +202,14 @@ def _put_token_versions(attributes: Attributes, attempt: Attempt, tokens: int) -
     version = attempt.begun_on
     if version is None or attempt.refits_left_out or names.TOKEN_VERSIONS in attributes:
         return
-    cuts = RefitCuts()
+    cuts = []
     for refit, seen in attempt.refits:
         if seen is None or refit.weight_version is None:
             return
-        cuts.record(version, refit.weight_version, [(None, seen)])
-    counts = cuts.tokens_by_version([(None, version, tokens)])
-    attributes[names.TOKEN_VERSIONS] = tuple(counts)
-    attributes[names.TOKEN_COUNTS] = tuple(counts.values())
+        cuts.append((refit.weight_version, seen))
+    parts = split_tokens(version, cuts, tokens)
+    attributes[names.TOKEN_VERSIONS] = tuple(version for version, _ in parts)
+    attributes[names.TOKEN_COUNTS] = tuple(tokens for _, tokens in parts)
 
 
 def _links_of(attempt: Attempt) -> list[tuple[int, int]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from ..events import HEADER, Event, version_counts_of
 from . import names
 
-__all__ = ["AttributeValue", "Attributes", "line_text", "put_counts", "put_fields"]
+__all__ = ["AttributeValue", "Attributes", "Put", "line_text", "put_arrays", "put_fields"]
 
 AttributeValue = str | bool | int | float | Sequence[str] | Sequence[int]
 Attributes = dict[str, AttributeValue]
@@ -18,7 +18,32 @@ Attributes = dict[str, AttributeValue]
 # A span and a span event keep 128 attributes; the computed ones need room too.
 _MOST_FIELDS: Final = 96
 
+_HEADER_KEYS: Final = len(HEADER)
+
+# Put by `put_arrays`, or, on a span that says them of its own, not at all.
+_ARRAYS: Final = ("tokens_by_version", "group_ids")
+_ABSENT: Final = object()
+
 _encode: Final = msgspec.json.Encoder().encode
+
+
+class Put(NamedTuple):
+    """How an event's fields became attributes.
+
+    Attributes:
+        exact: whether the attributes alone give every field back. Where not, the
+            line itself must be kept beside them.
+        others: whether it had fields that its row does not have.
+    """
+
+    exact: bool
+    others: bool
+
+
+# One of four answers, given for every event: made once.
+_ANSWERS: Final = {
+    (exact, others): Put(exact, others) for exact in (False, True) for others in (False, True)
+}
 
 
 def line_text(event: Event) -> str:
@@ -27,64 +52,115 @@ def line_text(event: Event) -> str:
 
 
 def put_fields(
-    attributes: Attributes, event: Event, table: Mapping[str, str], *, leave: str = ""
-) -> bool:
+    attributes: Attributes,
+    event: Event,
+    plan: Mapping[str, str],
+    *,
+    said: int = 0,
+) -> Put:
     """Put an event's fields among the attributes of a span or span event.
 
     Args:
         attributes: where they go; what is there already stays.
         event: the event.
-        table: the attribute that each of the row's fields becomes; any other is
+        plan: the attribute that each of the row's fields becomes; any other is
             put behind ``rl.field.``.
-        leave: a field that is not put, since the span itself says it.
-
-    Returns:
-        Whether the attributes alone give every field back. Where not, the line
-        itself must be kept beside them.
+        said: how many of its fields are left out of ``plan``, since the span
+            itself says them.
     """
     exact = True
-    for number, (field, value) in enumerate(event.items()):
-        if field in HEADER or field == leave:
-            continue
-        if number > _MOST_FIELDS:
-            return False
-        name = table.get(field)
+    found = _HEADER_KEYS + said
+    total = len(event)
+    for field, name in plan.items():
+        if found == total:
+            break
+        value = event.get(field)
+        if value is None:
+            continue  # absent; or null, and then the numbers differ below
+        found += 1
         kind = type(value)
-        if name is None:
-            name = names.FIELD_PREFIX + field
-            if kind is str and value[:1] in ("{", "["):
-                exact = False  # it would come back as what it looks like
-        elif field == "tokens_by_version":
-            exact &= put_counts(attributes, value)
-            continue
-        elif field == "group_ids":
-            exact &= _put_ids(attributes, name, value)
-            continue
-        elif field == "group_id" or field == "attempt_id":
-            exact &= kind is str and value != ""
         if name in attributes:
-            exact &= type(attributes[name]) is kind and attributes[name] == value
-        elif kind is str or kind is bool or kind is float or (kind is int and -(2**63) <= value < 2**63):
+            if attributes[name] != value or type(attributes[name]) is not kind:
+                exact = False
+        elif (
+            kind is str
+            or kind is float
+            or kind is bool
+            or (kind is int and -(2**63) <= value < 2**63)
+        ):
             attributes[name] = value
-        elif value is None:
-            exact = False
         else:
             attributes[name] = _encode(value).decode()
-            exact &= kind in (dict, list) and name.startswith(names.FIELD_PREFIX)
+            exact = exact and kind is not int and name.startswith(names.FIELD_PREFIX)
+    if found == total:
+        return _ANSWERS[exact, False]
+    exact = _put_others(attributes, event, plan) and exact
+    return _ANSWERS[exact, True]
+
+
+def _put_others(attributes: Attributes, event: Event, plan: Mapping[str, str]) -> bool:
+    """The fields that are in no plan; whether the attributes give them back."""
+    exact = True
+    for number, (field, value) in enumerate(event.items()):
+        if field in HEADER or field in _ARRAYS or (field in plan and value is not None):
+            continue
+        kind = type(value)
+        name = names.FIELD_PREFIX + field
+        if number >= _MOST_FIELDS:
+            return False
+        if value is None:
+            exact = False
+        elif name in attributes:
+            exact = exact and attributes[name] == value and type(attributes[name]) is kind
+        elif kind is str:
+            attributes[name] = value
+            exact = exact and value[:1] not in (
+                "{",
+                "[",
+            )  # it would come back as what it looks like
+        elif kind is bool or kind is float or (kind is int and -(2**63) <= value < 2**63):
+            attributes[name] = value
+        else:
+            attributes[name] = _encode(value).decode()
+            exact = exact and kind in (dict, list)
     return exact
 
 
-def put_counts(attributes: Attributes, value: Any) -> bool:
-    """Put ``tokens_by_version`` as two parallel arrays; whether they give it back."""
+def put_arrays(attributes: Attributes, event: Event) -> tuple[int, bool]:
+    """Put ``tokens_by_version`` and ``group_ids``, which are shown as arrays.
+
+    Returns:
+        How many of the two the event has, and whether the arrays give them back.
+    """
+    counts, ids = event.get("tokens_by_version", _ABSENT), event.get("group_ids", _ABSENT)
+    found, exact = 0, True
+    if counts is not _ABSENT:
+        found += 1
+        exact = _put_counts(attributes, counts)
+    if ids is not _ABSENT:
+        found += 1
+        exact = _put_ids(attributes, ids) and exact
+    return found, exact
+
+
+def _put_counts(attributes: Attributes, value: Any) -> bool:
     counts = version_counts_of(value)
     attributes[names.TOKEN_VERSIONS] = tuple(counts)
     attributes[names.TOKEN_COUNTS] = tuple(counts.values())
-    return isinstance(value, dict) and {str(v): n for v, n in counts.items()} == value
-
-
-def _put_ids(attributes: Attributes, name: str, value: Any) -> bool:
-    if not isinstance(value, list):
-        attributes[name] = _encode(value).decode()
+    if type(value) is not dict or len(value) != len(counts):
         return False
-    attributes[name] = tuple(item if type(item) is str else str(item) for item in value)
+    for version, number in counts.items():
+        given = value.get(str(version))
+        if given != number or type(given) is not int:
+            return False
+    return True
+
+
+def _put_ids(attributes: Attributes, value: Any) -> bool:
+    if type(value) is not list:
+        attributes[names.FIELD_PREFIX + "group_ids"] = _encode(value).decode()
+        return False
+    attributes[names.GROUP_IDS] = tuple(
+        item if type(item) is str else _encode(item).decode() for item in value
+    )
     return all(type(item) is str for item in value)

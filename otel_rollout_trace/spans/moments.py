@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ..events import VOCABULARY
 from ..lifecycle import Group, Moment, Refit, Step
 from ..lifecycle.items import Item
 from . import names
-from .fields import Attributes, line_text, put_fields
+from .fields import Attributes, line_text, put_arrays, put_fields
 from .record import SpanEvent
 
 __all__ = ["moment_event", "put_end", "put_learned", "put_start", "refit_event"]
@@ -25,14 +26,23 @@ _END_ROW: Final = {
 }
 
 
+# Of an ending event's fields only its row's are its own: where it began says the rest.
+_END_PLAN: Final = {
+    row_name: {
+        field: names.attributes_of_row(row_name)[field] for field in VOCABULARY[row_name].fields
+    }
+    for row_name in _END_ROW.values()
+}
+
+
 def put_start(attributes: Attributes, item: Item) -> None:
     """The event that began an item, among its attributes."""
     event, row = item.first, item.first_row
     if event is None or row is None:
         attributes[names.LOG_START] = ""
         return
-    exact = put_fields(attributes, event, names.attributes_of_row(row.name))
-    if not exact or event["event"] != names.start_event(attributes, item.kind):
+    put = put_fields(attributes, event, names.attributes_of_row(row.name))
+    if not put.exact or event["event"] != names.start_event(attributes, item.kind):
         attributes[names.LOG_START] = line_text(event)
 
 
@@ -42,14 +52,12 @@ def put_end(attributes: Attributes, item: Item) -> None:
     if event is None:
         return
     row_name = _END_ROW[item.outcome]
-    table = names.attributes_of_row(row_name)
-    exact = put_fields(attributes, event, table)
-    known = names.end_fields(row_name)
-    named = "group_id" in event and (isinstance(item, Group) or "attempt_id" in event)
-    if exact and named and event["event"] == row_name and event.keys() <= known:
+    put = put_fields(attributes, event, _END_PLAN[row_name])
+    named = "group_id" in event and (item.kind == "group" or "attempt_id" in event)
+    if put.exact and named and not put.others and event["event"] == row_name:
         return
     attributes[names.LOG_END] = line_text(event)
-    if item.first is not None and not event.keys() <= known:
+    if put.others and item.first is not None:
         # Whose field is whose would be a guess.
         attributes[names.LOG_START] = line_text(item.first)
 
@@ -69,20 +77,25 @@ def put_learned(attributes: Attributes, item: Item, group: Group) -> None:
 def moment_event(moment: Moment, item: Item) -> SpanEvent:
     """A moment as an event of its item's span."""
     event, row = moment.event, moment.row
-    name = event["event"]
+    name: str = event["event"]
     attributes: Attributes = {}
-    leave = ""
-    exact = not name.startswith("rl.")
+    exact, said = True, 0
+    plan = names.attributes_of_row(row.name if row is not None else "")
     if row is not None and row.name in names.EVENT_NAMES and row.subject == item.kind:
         exact = name == row.name
         name = names.EVENT_NAMES[row.name]
-        if isinstance(item, Group) and event.get("group_id") == item.group_id:
-            leave = "group_id"
-    table = names.attributes_of_row(row.name if row is not None else "")
-    if not put_fields(attributes, event, table, leave=leave) or not exact:
+        if isinstance(item, Group) and event["group_id"] == item.group_id:
+            plan, said = names.attributes_on_group(row.name), 1
+    elif name.startswith("rl."):
+        exact = False  # it would be taken for one of ours
+    arrays, as_said = put_arrays(attributes, event)
+    put = put_fields(attributes, event, plan, said=said + arrays)
+    if not (put.exact and exact and as_said):
         attributes[names.LOG_LINE] = line_text(event)
-    if isinstance(moment.about, Step) and moment.about.batch_age is not None:
-        attributes[names.BATCH_AGE] = moment.about.batch_age
+    if isinstance(moment.about, Step):
+        age = moment.about.batch_age
+        if age is not None:
+            attributes[names.BATCH_AGE] = age
     return SpanEvent(name, moment.time * 1000, attributes)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ..events import HEADER, VOCABULARY
+from ..events import VOCABULARY
 
 __all__ = [
     "ATTEMPT_SPAN",
@@ -18,7 +18,7 @@ __all__ = [
     "RUN_SPAN",
     "SCOPE",
     "attributes_of_row",
-    "end_fields",
+    "attributes_on_group",
     "start_event",
 ]
 
@@ -101,7 +101,6 @@ FIELD_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
         "replaced_version": REPLACED_VERSION,
         "duration_s": REFIT_DURATION,
         "path": "rl.checkpoint.path",
-        "group_ids": GROUP_IDS,
     }
 )
 """The vocabulary's fields that have an attribute name of their own."""
@@ -118,39 +117,44 @@ FIELD_OF_ATTRIBUTE: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def _attributes_of_row(row_name: str) -> Mapping[str, str]:
-    fields = (*VOCABULARY[row_name].fields, *_COMMON_FIELDS) if row_name else _COMMON_FIELDS
+# Shown as arrays, whatever event they are on; see `fields`.
+_ARRAYS: Final = ("tokens_by_version", "group_ids")
+
+
+def _attributes_of_row(row_name: str, said: tuple[str, ...] = ()) -> Mapping[str, str]:
+    own = VOCABULARY[row_name].fields if row_name else ()
+    fields = dict.fromkeys((*own, *_COMMON_FIELDS))
     return {
         field: _ROW_ATTRIBUTES.get(
             (row_name, field), FIELD_ATTRIBUTES.get(field, FIELD_PREFIX + field)
         )
         for field in fields
+        if field not in _ARRAYS and field not in said
     }
 
 
-_TABLES: Final = {name: _attributes_of_row(name) for name in ("", *VOCABULARY)}
+_PLANS: Final = {name: _attributes_of_row(name) for name in ("", *VOCABULARY)}
+_GROUP_PLANS: Final = {name: _attributes_of_row(name, ("group_id",)) for name in VOCABULARY}
 
 
 def attributes_of_row(row_name: str) -> Mapping[str, str]:
     """The attribute that each of a row's fields becomes; ``""`` is an event of no row."""
-    return _TABLES[row_name]
+    return _PLANS[row_name]
 
 
-_END_FIELDS: Final = {
-    row.name: frozenset((*HEADER, *row.fields)) for row in VOCABULARY.values() if row.outcome
-}
+def attributes_on_group(row_name: str) -> Mapping[str, str]:
+    """`attributes_of_row` without the group's id, which its span says."""
+    return _GROUP_PLANS[row_name]
 
 
-def end_fields(row_name: str) -> frozenset[str]:
-    """The keys of an ending event whose attributes cannot be taken for its start's."""
-    return _END_FIELDS[row_name]
+RESUMED_FROM: Final = FIELD_PREFIX + "resumed_from"
+_PID: Final = FIELD_PREFIX + "pid"
 
 
 def start_event(attributes: Mapping[str, object], subject: str) -> str:
     """The event that began a span, as its attributes tell; empty where none is told."""
+    if subject == "attempt":
+        return "attempt_resumed" if RESUMED_FROM in attributes else "attempt_dispatched"
     if subject == "group":
         return "group_reserved"
-    if subject == "attempt":
-        resumed = FIELD_PREFIX + "resumed_from" in attributes
-        return "attempt_resumed" if resumed else "attempt_dispatched"
-    return "trace_opened" if FIELD_PREFIX + "pid" in attributes else ""
+    return "trace_opened" if _PID in attributes else ""
