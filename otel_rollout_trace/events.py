@@ -227,8 +227,13 @@ def check_event(value: object) -> Event:
     if type(value) is not dict:
         raise NotAnEvent(f"not a JSON object but {_kind(value)}")
     t, run, event = value.get("t"), value.get("run"), value.get("event")
-    usual = type(t) is float and type(run) is type(event) is str
-    if usual and run and event and 0.0 <= t < MAX_SECONDS:
+    if (
+        type(t) is float
+        and 0.0 <= t < MAX_SECONDS
+        and type(run) is type(event) is str
+        and run
+        and event
+    ):
         return value
     missing = [key for key in HEADER if key not in value]
     if missing:

@@ -86,16 +86,16 @@ class LiveProjection:
                 event = decode_line(line)
                 for projection in self._projections:
                     projection.feed(event)
-            except Exception:
-                self._report()
+            except Exception as error:
+                self._report(error)
 
     def close(self) -> None:
         """End what is open."""
         for projection in self._projections:
             try:
                 projection.close()
-            except Exception:
-                self._report()
+            except Exception as error:
+                self._report(error)
 
     def forget(self) -> None:
         """Send nothing more, as in the child of a fork."""
@@ -116,8 +116,8 @@ class LiveProjection:
         self._has_meter = self._has_meter or meter_provider is not None
         try:
             self._add_projection(tracer_provider, meter_provider)
-        except Exception:
-            self._report()
+        except Exception as error:
+            self._report(error)
 
     def _add_projection(self, tracer_provider: Any, meter_provider: Any) -> None:
         from .projection import Projection, sink_of
@@ -145,13 +145,13 @@ class LiveProjection:
         except LogError:
             return
 
-    def _report(self) -> None:
+    def _report(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
             logger.error(
                 "%s: projecting an event failed; the file is complete (said once)",
                 self._path,
-                exc_info=True,
+                exc_info=error,
             )
 
 

@@ -26,6 +26,7 @@ from .worker import MOST_QUEUED, Worker
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
+    from typing_extensions import Self
 
 __all__ = ["ROLLOUT_TRACE_FILENAME", "RolloutTrace"]
 
@@ -89,6 +90,7 @@ class RolloutTrace:
         run: str | None = None,
     ) -> None:
         self._worker: Worker | None = None
+        self._make: Callable[[], Worker]
         self.path: Path | None = None
         #: The run's id: 32 hex digits, new for each process that opens the log.
         self.run = ""
@@ -176,7 +178,7 @@ class RolloutTrace:
         if self._worker is not None:
             self._worker.close()
 
-    def __enter__(self) -> RolloutTrace:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
@@ -63,7 +64,7 @@ class Degraded:
             return self._plain(value.value)
         if isinstance(value, Mapping):
             return {self._key(key): self._plain(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple, Set)):
+        if isinstance(value, (list, tuple, AbstractSet)):
             return [self._plain(item) for item in value]
         for base in (int, float, str):
             if isinstance(value, base):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import queue
 import threading
@@ -165,7 +166,7 @@ class Worker:
             )
 
     def forget(self) -> None:
-        """In the child of a fork, where the thread does not exist: let go of the parent's things."""
+        """In the child of a fork, where the thread is not: let go of the parent's things."""
         self.closed = True
         atexit.unregister(self.close)
         self._writer.close()
@@ -216,10 +217,8 @@ class Worker:
             self._pause(_GATHER_S)
 
     def _pause(self, timeout: float | None) -> None:
-        try:
+        with contextlib.suppress(queue.Empty):
             self._wakes.get(timeout=timeout)
-        except queue.Empty:
-            pass
 
     def _turn(self) -> None:
         """Write what is queued, project a slice of what was written, answer flushes."""

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..events import Event, EventRow, Vocabulary, version_of
 from ..history import MetricsHistory
@@ -74,13 +74,15 @@ def _replay(path: Path, options: ReplayOptions, target: str) -> tuple[dict[str, 
     def resource(run: str) -> Any:
         return resource_of_run(run, processes.pids.get(run))
 
-    otlp = {"endpoint": options.endpoint, "protocol": options.protocol}
+    def exporter(signal: Literal["traces", "metrics"]) -> Any:
+        return make_otlp_exporter(signal, endpoint=options.endpoint, protocol=options.protocol)
+
     sink = history = None
     listeners: list[Listener] = [processes]
     if not options.dry_run:
-        sink = BatchSink(make_otlp_exporter("traces", **otlp), resource)
+        sink = BatchSink(exporter("traces"), resource)
         if options.metrics:
-            history = MetricsHistory(make_otlp_exporter("metrics", **otlp), resource)
+            history = MetricsHistory(exporter("metrics"), resource)
             listeners.append(history)
     with reading(path) as progress:
         found = replay_into(

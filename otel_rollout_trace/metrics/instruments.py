@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from opentelemetry import metrics as api
 from opentelemetry import trace
@@ -75,7 +75,9 @@ class _Instruments:
     gauges show the one that was opened last.
     """
 
-    _made: weakref.WeakKeyDictionary[api.MeterProvider, _Instruments] = weakref.WeakKeyDictionary()
+    _made: ClassVar[weakref.WeakKeyDictionary[api.MeterProvider, _Instruments]] = (
+        weakref.WeakKeyDictionary()
+    )
     _making = threading.Lock()
 
     @classmethod

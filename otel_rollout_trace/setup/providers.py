@@ -111,7 +111,8 @@ class RolloutTracerProvider(TracerProvider):
     """
 
     def __init__(self, resource: Resource) -> None:
-        self._processors = SynchronousMultiSpanProcessor()
+        # The SDK leaves its constructor untyped.
+        self._processors = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call] # above
         super().__init__(
             resource=resource, shutdown_on_exit=False, active_span_processor=self._processors
         )

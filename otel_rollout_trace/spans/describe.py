@@ -158,7 +158,9 @@ class SpanView(Listener):
     ) -> tuple[list[SpanEvent], int]:
         """An item's own moments and the other events, in order, as many as a span keeps."""
         moments = (item.moments or []) + (item.latest or [])
-        own = [(moment.order, moment_event(moment, item)) for moment in moments]
+        own: Sequence[tuple[int, SpanEvent]] = [
+            (moment.order, moment_event(moment, item)) for moment in moments
+        ]
         # Own moments are shown nowhere else; refits and steps are on the run too.
         own, own_over = _ends_of(own, self._most_events)
         kept, over = _ends_of(others, self._most_events - len(own))

@@ -24,6 +24,9 @@ _HEADER_KEYS: Final = len(HEADER)
 _ARRAYS: Final = ("tokens_by_version", "group_ids")
 _ABSENT: Final = object()
 
+# Values that an attribute can have, besides text and whole numbers of 64 bits.
+_PLAIN: Final = (float, bool)
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
