@@ -35,6 +35,8 @@ _GATHER_S: Final = 0.005
 _SLICE: Final = 64
 _SLICE_PAUSE_S: Final = 0.001
 
+_MARGIN_S: Final = 0.2
+
 _MOST_NOTICES: Final = 1_000
 
 
@@ -270,7 +272,8 @@ class Worker:
         self._warn()
         if self._on_close is not None:
             try:
-                self._on_close(max(0.0, self._deadline - time.monotonic()))
+                # A little is left for the caller, who waits until the same moment.
+                self._on_close(max(0.0, self._deadline - _MARGIN_S - time.monotonic()))
             except Exception:
                 logger.exception("%s: closing failed", self._writer.path)
         self.asleep = True  # so that whoever emits now finds the trace closed

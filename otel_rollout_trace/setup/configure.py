@@ -17,7 +17,7 @@ from ..metrics import rollout_views
 from ..recorder import RolloutTrace, log_path
 from ..resource import detect
 from .exporters import endpoint_of, exporter_names, make_exporter, protocol_of
-from .providers import CountingExporter, RolloutTracerProvider, Telemetry, batch_processor
+from .providers import CountingExporter, CountingProcessor, RolloutTracerProvider, Telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider as ApiMeterProvider
@@ -89,12 +89,14 @@ def configure(
         trace.set_tracer_provider(tracer_provider)
     if meter_provider is not None:
         metrics.set_meter_provider(meter_provider)
-    telemetry = Telemetry(tracer_provider, meter_provider, exporters, log, run)
+    telemetry = _ours(trace.get_tracer_provider())
+    if telemetry is None or tracer_provider is not None or meter_provider is not None:
+        telemetry = Telemetry(tracer_provider, meter_provider, exporters)
     return RolloutTrace(
         log,
         synonyms=synonyms,
         close_timeout=close_timeout,
-        on_close=telemetry.drain,
+        on_close=lambda left: telemetry.drain(left, log, run),
         run=run,
     )
 
@@ -133,6 +135,11 @@ def resource_of_run(run: str, pid: int | None) -> Resource:
     return Resource(merged)
 
 
+def _ours(provider: ApiTracerProvider) -> Telemetry | None:
+    """What an earlier call of `configure` set up, to be drained for this log too."""
+    return provider.telemetry if isinstance(provider, RolloutTracerProvider) else None
+
+
 def _unset(provider: ApiTracerProvider | ApiMeterProvider, kind: str) -> bool:
     if type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics")):
         return True  # the API's own stand-in
@@ -156,7 +163,7 @@ def _tracer_provider(
         return None, []
     provider = RolloutTracerProvider(resource)
     for counting in exporters:
-        provider.add_span_processor(batch_processor(counting))
+        provider.add_span_processor(CountingProcessor(counting))
     return provider, exporters
 
 

@@ -9,6 +9,8 @@ from importlib.metadata import entry_points
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from .quiet import Outage
+
 __all__ = ["PROTOCOLS", "exporter_names", "make_exporter", "make_otlp_exporter", "protocol_of"]
 
 Signal = Literal["traces", "metrics"]
@@ -100,7 +102,27 @@ def make_otlp_exporter(
         elif not parts.path.rstrip("/").endswith(f"/v1/{signal}"):
             settings["endpoint"] = f"{endpoint.rstrip('/')}/v1/{signal}"
     name = "otlp_proto_grpc" if chosen == "grpc" else "otlp_proto_http"
-    return _load(signal, name)(**settings)
+    kind = _load(signal, name)
+    if signal == "metrics":
+        kind = _quiet(kind, settings.get("endpoint") or endpoint_of(signal) or name)
+    return kind(**settings)
+
+
+def _quiet(kind: Any, target: str) -> Any:
+    """A metric exporter's class, which says once that nothing arrives."""
+
+    class Quiet(kind):  # type: ignore[misc] # known when it runs
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.outage = Outage(self, "metrics", target)
+
+        def export(self, *args: Any, **kwargs: Any) -> Any:
+            with self.outage.watch() as messages:
+                result = super().export(*args, **kwargs)
+            self.outage.note(bool(result.value == 0), messages)
+            return result
+
+    return Quiet
 
 
 def make_exporter(name: str, signal: Signal, **otlp: Any) -> Any:

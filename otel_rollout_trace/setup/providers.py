@@ -8,7 +8,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
@@ -28,8 +29,9 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 
 from ..spans import SpanRecord, names
 from ..spans.emit import ProcessorSink, TracerSink
+from .quiet import Outage
 
-__all__ = ["CountingExporter", "RolloutTracerProvider", "Telemetry"]
+__all__ = ["CountingExporter", "CountingProcessor", "RolloutTracerProvider", "Telemetry"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,9 @@ logger = logging.getLogger(__name__)
 # spans would drop the oldest of them.
 _QUEUED_SPANS: Final = 65_536
 _EXPORT_DELAY_MS: Final = 1_000
+
+# How long the interpreter's exit waits for a backend that was just found to be away.
+_UNREACHABLE_S: Final = 0.5
 
 # With one of these set the SDK cuts attributes, which the short way does not.
 _LENGTH_LIMITS: Final = (
@@ -57,41 +62,45 @@ class CountingExporter(SpanExporter):
         target: where to, for messages.
 
     Attributes:
-        sent, failed: spans of ours that were delivered, or given up.
+        handed: spans of ours that were to be sent.
+        sent: those of them that were delivered.
+        outage: whether they arrive.
     """
 
     def __init__(self, exporter: SpanExporter, target: str) -> None:
         self._exporter = exporter
-        self._target = target
+        self.outage = Outage(exporter, "spans", target)
+        self.handed = 0
         self.sent = 0
-        self.failed = 0
-        self.failing = False
+        self._told = 0
+        self._stopped = False
+
+    def unsent(self) -> int:
+        """Spans of ours that were not delivered, and that this was not asked about yet."""
+        unsent = self.handed - self.sent - self._told
+        self._told += unsent
+        return unsent
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See ``SpanExporter``."""
         ours = sum(1 for span in spans if _is_ours(span))
-        try:
-            result = self._exporter.export(spans)
-        except Exception as error:
-            logger.debug("exporting to %s failed", self._target, exc_info=error)
-            result = SpanExportResult.FAILURE
-        if result is SpanExportResult.SUCCESS:
+        with self.outage.watch() as messages:
+            try:
+                result = self._exporter.export(spans)
+            except Exception as error:
+                messages.append(f"{type(error).__name__}: {error}")
+                result = SpanExportResult.FAILURE
+        arrived = result is SpanExportResult.SUCCESS
+        if arrived:
             self.sent += ours
-            self.failing = False
-        else:
-            self.failed += ours
-            if not self.failing and not self.failed - ours:
-                logger.warning(
-                    "spans do not reach %s; the log file is complete and can be replayed "
-                    "(said once)",
-                    self._target,
-                )
-            self.failing = True
+        self.outage.note(arrived, messages)
         return result
 
     def shutdown(self) -> None:
-        """See ``SpanExporter``."""
-        self._exporter.shutdown()
+        """See ``SpanExporter``. A second call does nothing."""
+        if not self._stopped:
+            self._stopped = True
+            self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """See ``SpanExporter``."""
@@ -116,6 +125,8 @@ class RolloutTracerProvider(TracerProvider):
         super().__init__(
             resource=resource, shutdown_on_exit=False, active_span_processor=self._processors
         )
+        #: What stops it, once `Telemetry` is made.
+        self.telemetry: Telemetry | None = None
         # A sampler asks about each span, a processor may change one as it starts,
         # limits cut attributes: with any of them spans take the long way.
         self._plain = self.sampler is DEFAULT_ON and not any(
@@ -149,8 +160,6 @@ class Telemetry:
     Args:
         tracer_provider, meter_provider: either may be None.
         exporters: those of the tracer provider.
-        path: the log, for messages.
-        run: the run's id, for messages.
     """
 
     def __init__(
@@ -158,35 +167,43 @@ class Telemetry:
         tracer_provider: RolloutTracerProvider | None,
         meter_provider: MeterProvider | None,
         exporters: Sequence[CountingExporter],
-        path: Any,
-        run: str,
     ) -> None:
         self.tracer_provider = tracer_provider
         self.meter_provider = meter_provider
         self._exporters = exporters
-        self._path = path
-        self._run = run
+        self._unreachable = False
+        if tracer_provider is not None:
+            tracer_provider.telemetry = self
         atexit.register(self.shutdown)
 
-    def drain(self, timeout: float) -> None:
-        """Send what is queued, for at most so many seconds, and say what was not sent."""
+    def drain(self, timeout: float, log: Path, run: str) -> None:
+        """Send what is queued, and say what was not sent.
+
+        Args:
+            timeout: for how many seconds at most.
+            log: the log that can be replayed instead.
+            run: the run that was recorded.
+        """
         _within(timeout, self._flush)
         for exporter in self._exporters:
-            if exporter.failed:
+            failed = exporter.unsent()
+            self._unreachable = self._unreachable or failed > 0
+            if failed:
                 logger.warning(
                     "%d span(s) of run %s were not sent; "
                     "otel-rollout-trace replay %s --run %s sends them",
-                    exporter.failed,
-                    self._run,
-                    self._path,
-                    self._run,
+                    failed,
+                    run,
+                    log,
+                    run,
                 )
 
     def shutdown(self, timeout: float = 5.0) -> None:
         """Stop the providers, within so many seconds whatever the collector does."""
         atexit.unregister(self.shutdown)
-        for exporter in self._exporters:
-            if exporter.failing:
+        if self._unreachable:
+            timeout = min(timeout, _UNREACHABLE_S)
+            for exporter in self._exporters:
                 exporter.shutdown()  # ends the tries that are under way
         _within(timeout, self._stop)
 
@@ -201,16 +218,29 @@ class Telemetry:
                 provider.shutdown()
 
 
-def batch_processor(exporter: SpanExporter) -> BatchSpanProcessor:
-    """A batch processor with room for a run's end; the standard variables change it."""
-    environ = os.environ
-    return BatchSpanProcessor(
-        exporter,
-        max_queue_size=None if environ.get("OTEL_BSP_MAX_QUEUE_SIZE") else _QUEUED_SPANS,
-        schedule_delay_millis=(
-            None if environ.get("OTEL_BSP_SCHEDULE_DELAY") else _EXPORT_DELAY_MS
-        ),
-    )
+class CountingProcessor(BatchSpanProcessor):
+    """A batch processor that counts our spans, and has room for a run's end.
+
+    Args:
+        exporter: sends them; the standard variables say how many at a time, and when.
+    """
+
+    def __init__(self, exporter: CountingExporter) -> None:
+        environ = os.environ
+        super().__init__(
+            exporter,
+            max_queue_size=None if environ.get("OTEL_BSP_MAX_QUEUE_SIZE") else _QUEUED_SPANS,
+            schedule_delay_millis=(
+                None if environ.get("OTEL_BSP_SCHEDULE_DELAY") else _EXPORT_DELAY_MS
+            ),
+        )
+        self._counting = exporter
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """See ``SpanProcessor``."""
+        if span.context is not None and span.context.trace_flags.sampled and _is_ours(span):
+            self._counting.handed += 1
+        super().on_end(span)
 
 
 def _within(timeout: float, work: Callable[[], None]) -> None:
