@@ -10,7 +10,7 @@ import itertools
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,6 @@ class LiveProjection:
         tracer_provider, meter_provider: where spans and metrics go; None for the
             global ones, once they are set.
         vocabulary: which words mean which row.
-        on_new_provider: called when a provider is used for the first time.
     """
 
     def __init__(
@@ -50,14 +49,12 @@ class LiveProjection:
         tracer_provider: TracerProvider | None,
         meter_provider: MeterProvider | None,
         vocabulary: Vocabulary,
-        on_new_provider: Callable[[], None],
     ) -> None:
         self._path = path
         self._run = run
         self._given_tracer_provider = tracer_provider
         self._given_meter_provider = meter_provider
         self._vocabulary = vocabulary
-        self._on_new_provider = on_new_provider
         self._projections: list[Projection] = []
         self._has_tracer = self._has_meter = False
         self._written = 0
@@ -71,8 +68,7 @@ class LiveProjection:
 
     def add(self, lines: Sequence[bytes]) -> None:
         """Take lines that were written, to be projected later."""
-        if lines and not (self._has_tracer and self._has_meter):
-            self._look_for_providers()
+        self.look_for_providers()
         self._written += len(lines)
         if self._projections:
             self._backlog.extend(lines)
@@ -104,7 +100,10 @@ class LiveProjection:
         self._projections.clear()
         self._backlog.clear()
 
-    def _look_for_providers(self) -> None:
+    def look_for_providers(self) -> None:
+        """Use providers that were set since; what was written before is in the file."""
+        if self._has_tracer and self._has_meter:
+            return
         tracer_provider = meter_provider = None
         if not self._has_tracer:
             tracer_provider = self._given_tracer_provider or global_provider("trace", "tracer")
@@ -129,7 +128,6 @@ class LiveProjection:
             vocabulary=self._vocabulary,
             carried=carried,
         )
-        self._on_new_provider()
         # What was written before the provider was there is in the file.
         self.project(len(self._backlog))
         if self._written:
@@ -163,10 +161,12 @@ def other_runs(path: Path, run: str, vocabulary: Vocabulary) -> Iterator[Event]:
 
 def global_provider(package: str, kind: str) -> Any:
     """The global provider of a signal, if one was set. Imports nothing for it."""
+    # Another thread may be in the middle of importing it.
     module = sys.modules.get(f"opentelemetry.{package}")
-    if module is None:
+    get_provider = getattr(module, f"get_{kind}_provider", None)
+    if get_provider is None:
         return None
-    provider = getattr(module, f"get_{kind}_provider")()
+    provider = get_provider()
     # Until one is set the API hands out a stand-in of its own.
     owner = type(provider).__module__
     return None if owner.startswith(("opentelemetry.trace", "opentelemetry.metrics")) else provider

@@ -144,10 +144,18 @@ class RolloutTrace:
             }
             if len(record) - len(fields) != 3 or type(event) is not str or not event:
                 raise ValueError
+            nested = False
             for value in fields.values():
-                if type(value) is float and value - value != 0.0:
+                kind = type(value)
+                if kind is str or kind is int:
+                    continue
+                if kind is not float:
+                    nested = True
+                elif value - value != 0.0:
                     raise ValueError  # NaN or an infinity
             line = _encode(record)
+            if nested and b"null" in line:
+                raise ValueError  # a None, or what JSON has no other word for
         except Exception:
             line = self._encode_oddly(event, fields)
         queue = worker.queue
@@ -225,7 +233,7 @@ class RolloutTrace:
         for field, value in fields.items():
             plain = Degraded({field: value})
             (key, kept), *_ = plain.value.items()
-            if key in HEADER:
+            while key in HEADER or key in record or (key != field and key in fields):
                 key += "_"
             record[key] = kept
             if (plain.changed or key != field) and self._worker is not None:

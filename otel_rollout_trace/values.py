@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ _CUT: Final = "..."
 
 # Limits on values that have no end, or none that a reader would reach.
 _DEEPEST: Final = 64
-_MOST_PARTS: Final = 1_000_000
+_MOST_PARTS: Final = 100_000
 _MOST_BITS: Final = 4096
+
+_BYTES: Final = (bytes, bytearray, memoryview)
 
 
 class Degraded:
@@ -47,9 +49,8 @@ class Degraded:
             return value if value.bit_length() <= _MOST_BITS else self._lost(_CUT)
         if kind is float:
             return value if math.isfinite(value) else self._lost(None)
-        self._parts += 1
         identity = id(value)
-        if len(self._open) >= _DEEPEST or self._parts > _MOST_PARTS or identity in self._open:
+        if len(self._open) >= _DEEPEST or identity in self._open:
             return self._lost(_CUT)
         self._open.add(identity)
         try:
@@ -63,18 +64,27 @@ class Degraded:
         if isinstance(value, enum.Enum):
             return self._plain(value.value)
         if isinstance(value, Mapping):
-            return {self._key(key): self._plain(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple, AbstractSet)):
-            return [self._plain(item) for item in value]
+            return {self._key(key): self._plain(item) for key, item in self._some(value.items())}
         for base in (int, float, str):
             if isinstance(value, base):
                 return self._plain(base(value))
+        if isinstance(value, (Sequence, AbstractSet)) and not isinstance(value, _BYTES):
+            return [self._plain(item) for item in self._some(value)]
         try:
             return self._plain(number_of(value))
         except TypeError:
             pass
         # What msgspec knows and JSON lacks: dates, UUIDs, decimals, dataclasses, ...
         return self._plain(msgspec.to_builtins(value))
+
+    def _some(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The items, as many as a line may hold altogether."""
+        for item in items:
+            self._parts += 1
+            if self._parts > _MOST_PARTS:
+                self.changed = True
+                return
+            yield item
 
     def _key(self, key: object) -> str:
         if isinstance(key, enum.Enum):

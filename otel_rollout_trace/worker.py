@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import queue
@@ -12,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from . import closing
 from .events import Vocabulary
 from .journal import LogWriter
 from .live import LiveProjection
@@ -79,7 +79,6 @@ class Worker:
             tracer_provider=tracer_provider,
             meter_provider=meter_provider,
             vocabulary=vocabulary,
-            on_new_provider=self._drain_before_providers,
         )
         self._close_timeout = close_timeout
         self._on_close = on_close
@@ -93,6 +92,7 @@ class Worker:
         # One count for each thread, so that none is lost to another's and no lock is held.
         self._overflows: dict[int, int] = {}
         self._overflowed = 0
+        self._reported = False
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -154,7 +154,7 @@ class Worker:
         first, self.closed = not self.closed, True
         if first:
             self._deadline = time.monotonic() + self._close_timeout
-            atexit.unregister(self.close)
+            closing.forget(self)
             self._wakes.put(None)
         thread = self._thread
         if thread is None or thread is threading.current_thread():
@@ -170,7 +170,6 @@ class Worker:
     def forget(self) -> None:
         """In the child of a fork, where the thread is not: let go of the parent's things."""
         self.closed = True
-        atexit.unregister(self.close)
         self._writer.close()
         self._projection.forget()
 
@@ -182,26 +181,30 @@ class Worker:
                 thread = threading.Thread(target=self._run, name="rollout-trace", daemon=True)
                 thread.start()
                 self._thread = thread
-                atexit.register(self.close)
+                closing.at_exit(self)
         except RuntimeError:  # the interpreter is shutting down: no thread starts any more
             self.asleep = True
         finally:
             self._starting.release()
-
-    def _drain_before_providers(self) -> None:
-        # Exit handlers run last in, first out: a provider that was set up after us
-        # would be shut down before our last spans.
-        if not self.closed:
-            atexit.unregister(self.close)
-            atexit.register(self.close)
 
     # On the thread
 
     def _run(self) -> None:
         while not self.closed:
             self._wait()
-            self._turn()
-        self._finish()
+            try:
+                self._turn()
+            except Exception:  # nothing known gets here; the next events must not be lost to it
+                self._report()
+        try:
+            self._finish()
+        except Exception:
+            self._report()
+
+    def _report(self) -> None:
+        if not self._reported:
+            self._reported = True
+            logger.exception("%s: recording failed (said once)", self._writer.path)
 
     def _wait(self) -> None:
         """Sleep until there is something to do, then let a few more events gather."""
@@ -239,6 +242,8 @@ class Worker:
             self._writer.lose(overflowed - self._overflowed)
             self._overflowed = overflowed
         elif not lines and not self._writer.failing:
+            if now:
+                self._projection.look_for_providers()
             return
         self._projection.add(self._writer.write(lines, now=now))
 
@@ -246,8 +251,8 @@ class Worker:
         while self._notices:
             event, field = self._notices.popleft()
             logger.warning(
-                "emit(%r, %s=...): the value is none that JSON has; "
-                "the nearest one was written (said once)",
+                "emit(%r, %s=...): a log line cannot hold this as it is; "
+                "the nearest was written (said once)",
                 event,
                 field,
             )
