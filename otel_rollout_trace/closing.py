@@ -12,7 +12,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 __all__ = ["at_exit", "forget"]
 
@@ -24,65 +25,66 @@ class Closable(Protocol):
         """Close it, in bounded time."""
 
 
-_open: dict[int, Closable] = {}
-_lock = threading.Lock()
-
-
 class _Watcher(threading.Thread):
     """Waits for the end of the process's work."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_end: Callable[[], object]) -> None:
         super().__init__(name="rollout-trace-exit", daemon=False)
-        self._process = os.getpid()
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether it runs, in this process and not in the one that this was forked from."""
-        return self._process == os.getpid() and self.is_alive()
+        self._at_end = at_end
 
     def run(self) -> None:
         threading.main_thread().join()
         for thread in threading.enumerate():
             if not thread.daemon and thread is not self:
                 thread.join()
-        _close_all()
+        self._at_end()
 
 
-_watcher: _Watcher | None = None
+class _Closing:
+    """What is open in this process, and the thread that waits for its end."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Closable] = {}
+        self._lock = threading.Lock()
+        self._watcher: _Watcher | None = None
+
+    def add(self, item: Closable) -> None:
+        if not self._lock.acquire(timeout=1.0):
+            return
+        try:
+            self._open[id(item)] = item
+            if self._watcher is None or not self._watcher.is_alive():
+                self._watcher = _Watcher(self.close_all)
+                self._watcher.start()
+        except RuntimeError:  # the interpreter is shutting down: exit handlers are what is left
+            atexit.register(self.close_all)
+        finally:
+            self._lock.release()
+
+    def remove(self, item: Closable) -> None:
+        self._open.pop(id(item), None)
+
+    def close_all(self) -> None:
+        for item in list(self._open.values()):
+            item.close()
+
+    def renew(self) -> None:
+        """In the child of a fork: the parent's thread is not here, its lock may be held."""
+        self._open, self._lock, self._watcher = {}, threading.Lock(), None
+
+
+_closing: Final = _Closing()
 
 
 def at_exit(item: Closable) -> None:
     """Close it when the process ends, if it is still open then."""
-    global _watcher
-    if not _lock.acquire(timeout=1.0):
-        return
-    try:
-        _open[id(item)] = item
-        if _watcher is None or not _watcher.is_watching:
-            _watcher = _Watcher()
-            _watcher.start()
-    except RuntimeError:  # the interpreter is shutting down: exit handlers are what is left
-        atexit.register(_close_all)
-    finally:
-        _lock.release()
+    _closing.add(item)
 
 
 def forget(item: Closable) -> None:
     """It is closed."""
-    _open.pop(id(item), None)
-
-
-def _close_all() -> None:
-    for item in list(_open.values()):
-        item.close()
-
-
-def _renew() -> None:
-    # In the child of a fork: the parent's threads are not here, its lock may be held.
-    global _lock, _watcher
-    _lock, _watcher = threading.Lock(), None
-    _open.clear()
+    _closing.remove(item)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=_closing.renew)

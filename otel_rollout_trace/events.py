@@ -21,10 +21,12 @@ __all__ = [
     "NotAnEvent",
     "Vocabulary",
     "check_event",
+    "clamped",
     "count_of",
     "id_of",
     "micros_of",
     "seconds_of",
+    "text_of",
     "version_counts_of",
     "version_of",
 ]
@@ -280,6 +282,11 @@ def id_of(value: object) -> str | None:
     return str(value)
 
 
+def text_of(value: object) -> str:
+    """A reason as text; empty where there is none."""
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
 def count_of(value: object) -> int | None:
     """A number of tokens or of events; None for anything that counts nothing."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -320,3 +327,8 @@ def version_counts_of(value: object) -> dict[int, int]:
         if version is not None and count is not None:
             counts[version] = counts[version] + count if version in counts else count
     return counts
+
+
+def clamped(number: int) -> int:
+    """A sum of counts, as large as a signed 64-bit number can be."""
+    return min(number, 2**63 - 1)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .events import Event, Vocabulary
 from .journal import LogError, LogReader, decode_line
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
 
     from .projection import Projection
 
-__all__ = ["LiveProjection", "global_provider", "other_runs"]
+__all__ = ["LiveProjection", "global_provider"]
 
 logger = logging.getLogger(__name__)
+
+
+# How often it is looked for providers while there are none.
+_LOOK_S: Final = 0.1
 
 
 class LiveProjection:
@@ -60,6 +65,7 @@ class LiveProjection:
         self._written = 0
         self._backlog: deque[bytes] = deque()
         self._failed = False
+        self._next_look = 0.0
 
     @property
     def behind(self) -> int:
@@ -68,7 +74,10 @@ class LiveProjection:
 
     def add(self, lines: Sequence[bytes]) -> None:
         """Take lines that were written, to be projected later."""
-        self.look_for_providers()
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_S
+            self.look_for_providers()
         self._written += len(lines)
         if self._projections:
             self._backlog.extend(lines)
@@ -138,8 +147,13 @@ class LiveProjection:
         return (event for event in LogReader(self._path) if event["run"] == self._run)
 
     def _earlier_runs(self) -> Iterator[Event]:
+        """What stands in the file before this run."""
         try:
-            yield from other_runs(self._path, self._run, self._vocabulary)
+            words = self._vocabulary.words_for("trace_opened", *EARLIER_ROWS)
+            for event in LogReader(self._path, containing=words):
+                if event["run"] == self._run:
+                    return
+                yield event
         except LogError:
             return
 
@@ -151,12 +165,6 @@ class LiveProjection:
                 self._path,
                 exc_info=error,
             )
-
-
-def other_runs(path: Path, run: str, vocabulary: Vocabulary) -> Iterator[Event]:
-    """What one run of a log may need to know of the others, for `Carried`."""
-    words = vocabulary.words_for(*EARLIER_ROWS)
-    return (event for event in LogReader(path, containing=words) if event["run"] != run)
 
 
 def global_provider(package: str, kind: str) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from .events import Event, EventRow, Vocabulary
 from .journal import LogReader
 from .lifecycle import Attempt, Carried, Group, Listener, Step
-from .live import global_provider, other_runs
+from .live import global_provider
 from .metrics.accumulators import RolloutMetrics
 from .projection import Projection, SpanSink, sink_of
 from .spans import SpanRecord
@@ -126,9 +126,7 @@ def replay_into(
     reader = LogReader(path, required=True)
     tally = _Tally()
     counted = _CountingSink(sink)
-    carried = None
-    if run is not None:
-        carried = Carried(lambda: other_runs(reader.path, run, vocabulary), vocabulary=vocabulary)
+    carried = Carried(vocabulary=vocabulary)
     projection = Projection(
         counted,
         meter_provider,
@@ -136,7 +134,13 @@ def replay_into(
         carried=carried,
         listeners=(*listeners, tally),
     )
-    projection.feed_all(_events(reader, run, progress))
+    for number, event in enumerate(reader):
+        if not number % 1000:
+            progress(reader.position)
+        if run is None or event["run"] == run:
+            projection.feed(event)
+        else:
+            carried.note(event)
     projection.close()
     if sink is not None:
         sink.flush()
@@ -149,16 +153,6 @@ def replay_into(
     found.tokens = Counter({labels[0][1]: n for labels, n in tally.metrics.tokens.items()})
     found.batch_age = dict(sorted(found.batch_age.items()))
     return found
-
-
-def _events(
-    reader: LogReader, run: str | None, progress: Callable[[int], object]
-) -> Iterator[Event]:
-    for number, event in enumerate(reader):
-        if not number % 1000:
-            progress(reader.position)
-        if run is None or event["run"] == run:
-            yield event
 
 
 def _pace() -> int:

@@ -27,8 +27,9 @@ logger = logging.getLogger(__name__)
 #: Lines that wait for the thread; more are dropped and counted.
 MOST_QUEUED: Final = 1_000_000
 
-# How long events gather before they are written together. A kill loses no more.
-_GATHER_S: Final = 0.005
+# How long events gather before they are written together. A kill loses no more, and
+# each write costs as much as encoding a hundred events.
+_GATHER_S: Final = 0.02
 
 # Projecting a long backlog must not keep the interpreter from the training code:
 # so many lines at a time, with a pause after them.
@@ -194,17 +195,17 @@ class Worker:
             self._wait()
             try:
                 self._turn()
-            except Exception:  # nothing known gets here; the next events must not be lost to it
-                self._report()
+            except Exception as error:  # none is known; the next events must not be lost to it
+                self._report(error)
         try:
             self._finish()
-        except Exception:
-            self._report()
+        except Exception as error:
+            self._report(error)
 
-    def _report(self) -> None:
+    def _report(self, error: Exception) -> None:
         if not self._reported:
             self._reported = True
-            logger.exception("%s: recording failed (said once)", self._writer.path)
+            logger.error("%s: recording failed (said once)", self._writer.path, exc_info=error)
 
     def _wait(self) -> None:
         """Sleep until there is something to do, then let a few more events gather."""

@@ -14,7 +14,7 @@ from ..history import MetricsHistory
 from ..journal import LogError, LogReader
 from ..lifecycle import Listener
 from ..replay import Replayed, replay_into
-from ..setup.configure import resource_of_run
+from ..setup.configuring import resource_of_run
 from ..setup.exporters import endpoint_of, make_otlp_exporter, protocol_of
 from ..spans.batch import BatchSink
 from .tables import print_replayed, reading

@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 5.0
 
+# How often it is looked whether the path still names the open file. On a shared
+# file system that is a question to a server.
+_LOOK_S: Final = 0.1
+
 # Bytes handed to one write(2). Appends of whole lines in one call do not mix
 # with those of another process that writes the same file.
 _WRITE_BYTES: Final = 1 << 20
@@ -69,6 +73,7 @@ class LogWriter:
         self._pause = _FIRST_PAUSE_S
         self._next_try = 0.0
         self._failure = ""
+        self._next_look = 0.0
 
     @property
     def failing(self) -> bool:
@@ -104,7 +109,7 @@ class LogWriter:
             return []
         written: list[bytes] = []
         try:
-            self._open()
+            self._open(look=now)
             while self._waiting:
                 self._append(written)
             if self._untold:
@@ -129,9 +134,13 @@ class LogWriter:
         self._waiting_bytes = 0
         self._release()
 
-    def _open(self) -> None:
+    def _open(self, *, look: bool) -> None:
         """Open the file, or open it anew where the path names another one by now."""
         if self._fd >= 0:
+            clock = self._clock()
+            if not look and clock < self._next_look:
+                return
+            self._next_look = clock + _LOOK_S
             try:
                 found = os.stat(self.path)
             except FileNotFoundError:

@@ -6,7 +6,7 @@ Counts of groups that a checkpoint carried over, and attempts that a later run r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..batch_age import sums_of
 from ..events import Event, Vocabulary, id_of, version_counts_of, version_of
@@ -55,11 +55,14 @@ def published_of(event: Event, current_version: int | None) -> Published | None:
     return Published(tuple(counts), tuple(counts.values()), tokens, version_sum, current_version)
 
 
-#: The rows of the vocabulary that `read_earlier` needs; it may be given only these.
+#: The rows of the vocabulary that `Carried.note` uses.
 EARLIER_ROWS: Final = (
     "group_published",
     "attempt_dispatched",
     "attempt_resumed",
+    "attempt_sealed",
+    "attempt_refused",
+    "attempt_abandoned",
     "weights_synced",
     "checkpoint_restored",
 )
@@ -71,7 +74,7 @@ class Carried:
     Args:
         earlier: gives the events of earlier runs, for a lifecycle that is fed
             one run only. Called once, when something is asked for that this
-            run does not know. None where every run of the file is fed.
+            run does not know. None where every run of the file is fed, or noted.
         vocabulary: which words mean which row.
     """
 
@@ -86,18 +89,39 @@ class Carried:
         self._one_run = earlier is not None
         self._published: dict[str, Published] = {}
         self._attempts: dict[str, tuple[str, str]] = {}
+        self._before: dict[str, tuple[str, str]] = {}
+        self._versions: dict[str, int | None] = {}
 
     def publish(self, group_id: str, counts: Published) -> None:
         """Note a group's counts."""
         self._published.pop(group_id, None)
         self._published[group_id] = counts
-        if len(self._published) > MOST_GROUPS:
-            del self._published[next(iter(self._published))]
+        _trim(self._published, MOST_GROUPS)
 
     def dispatch(self, run: str, group_id: str, attempt_id: str) -> None:
         """Note where an attempt is from, for a later run that resumes it."""
         if not self._one_run:
             self._remember(run, group_id, attempt_id)
+
+    def note(self, event: Event) -> None:
+        """Take an event of another run than the one that the lifecycle is fed."""
+        row = self._vocabulary.row_of(event["event"])
+        if row is None or row.name not in EARLIER_ROWS:
+            return
+        run, group_id = event["run"], id_of(event.get("group_id"))
+        if row.subject == "run":
+            self._versions[run] = version_of(event.get("weight_version"))
+        elif group_id is None:
+            return
+        elif row.subject == "group":
+            counts = published_of(event, self._versions.get(run))
+            if counts is not None:
+                self.publish(group_id, counts)
+        else:
+            attempt_id = id_of(event.get("attempt_id"))
+            # One whose start the log lacks is known by its end.
+            if attempt_id is not None and not (row.outcome and attempt_id in self._attempts):
+                self._remember(run, group_id, attempt_id)
 
     def counts_of(self, group_id: str) -> Published | None:
         """A published group's counts, this run's or an earlier one's."""
@@ -109,33 +133,32 @@ class Carried:
         """``(run, group id)`` of an attempt, if it is another run's than this one."""
         if attempt_id not in self._attempts:
             self._read_earlier()
-        origin = self._attempts.get(attempt_id)
-        return origin if origin is not None and origin[0] != run else None
+        for known in (self._attempts, self._before):
+            origin = known.get(attempt_id)
+            if origin is not None and origin[0] != run:
+                return origin
+        return None
 
     def _remember(self, run: str, group_id: str, attempt_id: str) -> None:
-        self._attempts.pop(attempt_id, None)
+        before = self._attempts.pop(attempt_id, None)
+        if before is not None and before[0] != run:
+            self._before[attempt_id] = before  # this run uses the id anew
+            _trim(self._before, MOST_ATTEMPTS)
         self._attempts[attempt_id] = (run, group_id)
-        if len(self._attempts) > MOST_ATTEMPTS:
-            del self._attempts[next(iter(self._attempts))]
+        _trim(self._attempts, MOST_ATTEMPTS)
 
     def _read_earlier(self) -> None:
         if self._earlier is None:
             return
         earlier, self._earlier = self._earlier, None
         this_run, self._published = self._published, {}
-        versions: dict[str, int | None] = {}
         for event in earlier():
-            row = self._vocabulary.row_of(event["event"])
-            if row is None or row.name not in EARLIER_ROWS:
-                continue
-            run, group_id = event["run"], id_of(event.get("group_id"))
-            if row.subject == "run":
-                versions[run] = version_of(event.get("weight_version"))
-            elif group_id is not None and row.subject == "group":
-                counts = published_of(event, versions.get(run))
-                if counts is not None:
-                    self.publish(group_id, counts)
-            elif group_id is not None and (attempt_id := id_of(event.get("attempt_id"))):
-                self._remember(run, group_id, attempt_id)
+            self.note(event)
         for group_id, counts in this_run.items():
             self.publish(group_id, counts)
+
+
+def _trim(known: dict[str, Any], most: int) -> None:
+    """Forget the oldest where there are too many."""
+    if len(known) > most:
+        del known[next(iter(known))]

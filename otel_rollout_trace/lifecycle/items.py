@@ -79,7 +79,6 @@ class Group(Item, eq=False, kw_only=True):
 
     Attributes:
         group_id: its id.
-        tries: how many unnamed attempts each generation had, by generation.
         prompt_id, task_name: as the first event that has them says.
         published: its counts, once published (or carried over from an earlier run).
         published_at: when it was published, in microseconds; None if not in this run.
@@ -90,7 +89,6 @@ class Group(Item, eq=False, kw_only=True):
     kind = "group"
 
     group_id: str
-    tries: dict[str, int] | None = None
     prompt_id: Any = None
     task_name: Any = None
     published: Published | None = None
@@ -106,7 +104,8 @@ class Group(Item, eq=False, kw_only=True):
             self.task_name = event.get("task_name")
 
 
-class Attempt(Item, eq=False, kw_only=True):
+# In no cycle, so the cyclic collector need not know of the many that are out.
+class Attempt(Item, eq=False, kw_only=True, gc=False):
     """One physical try at one generation of a group.
 
     Attributes:
@@ -226,7 +225,7 @@ class Step(NamedTuple):
         number: the step.
         trained_version: the weight version that it updates.
         groups: ``(group id, counts)`` of each group it names; None where not counted.
-        ended: the groups that were open and ended with it.
+        ended: the groups that were open and ended with it; empty once it was told.
     """
 
     run: str

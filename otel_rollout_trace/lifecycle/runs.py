@@ -49,6 +49,8 @@ class Run:
         self.ended_groups = _Recent()
         self.next_refit = 0
         self._ended_attempts: dict[str, str | None] = {}
+        self._ended_in_groups = _Recent()
+        self._tries: dict[str, int] = {}
         # Ids that are new in each group only; the second of two goes under both ids.
         self._ambiguous = False
         # For events that name group and generation only; made when the first one comes.
@@ -95,17 +97,16 @@ class Run:
         """Whether that attempt was here and has ended."""
         if attempt_id not in self._ended_attempts:
             return False
-        return group_id is None or self._ended_attempts[attempt_id] in (group_id, None)
+        if group_id is None or self._ended_attempts[attempt_id] in (group_id, None):
+            return True
+        return _both(group_id, attempt_id) in self._ended_in_groups
 
     def name_attempt(self, group_id: str | None, generation: object) -> str:
         """An id for an attempt that has none: its generation, and which try it is."""
-        group = self.groups.get(group_id) if group_id is not None else None
-        tries = 1
-        if group is not None:
-            if group.tries is None:
-                group.tries = {}
-            key = str(generation)
-            tries = group.tries[key] = group.tries.get(key, 0) + 1
+        key = f"{group_id}\0{generation}"
+        tries = self._tries[key] = self._tries.pop(key, 0) + 1
+        if len(self._tries) > MOST_ENDED:
+            del self._tries[next(iter(self._tries))]
         return f"generation {generation} try {tries}"
 
     def add_attempt(self, attempt: Attempt) -> None:
@@ -122,13 +123,16 @@ class Run:
         """An attempt has ended."""
         key = attempt.attempt_id
         if self._ambiguous and self.attempts.get(key) is not attempt:
-            key = _both(attempt.group_id, key)
+            key = next(key for key, other in self.attempts.items() if other is attempt)
         del self.attempts[key]
         if self._by_generation is not None:
             self._index(attempt, out=False)
         if attempt.named:
             ended = self._ended_attempts
-            ended.pop(attempt.attempt_id, None)
+            if attempt.attempt_id in ended:  # an id that several groups use
+                before = ended.pop(attempt.attempt_id)
+                self._ended_in_groups.add(_both(before, attempt.attempt_id))
+                self._ended_in_groups.add(_both(attempt.group_id, attempt.attempt_id))
             ended[attempt.attempt_id] = attempt.group_id
             if len(ended) > MOST_ENDED:
                 del ended[next(iter(ended))]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..events import Event, EventRow, Vocabulary, count_of, id_of, micros_of, version_of
+from ..events import Event, EventRow, Vocabulary, count_of, id_of, micros_of, text_of, version_of
 from .carried import Carried, published_of
 from .items import (
-    INTERRUPTED,
     TRAINED,
     Attempt,
     Group,
@@ -60,7 +59,12 @@ class Lifecycle:
         vocabulary: Vocabulary | None = None,
         carried: Carried | None = None,
     ) -> None:
-        self._event_read = [each.event_read for each in listeners]
+        # This one is called for every event: only who wants it.
+        self._event_read = [
+            each.event_read
+            for each in listeners
+            if type(each).event_read is not Listener.event_read
+        ]
         self._attempt_started = [each.attempt_started for each in listeners]
         self._attempt_ended = [each.attempt_ended for each in listeners]
         self._group_started = [each.group_started for each in listeners]
@@ -99,16 +103,6 @@ class Lifecycle:
             word: (row, handlers[row.name]) for word, row in vocabulary.rows.items()
         }
         self._no_row: tuple[EventRow | None, _Handler] = (None, self._other)
-
-    @property
-    def open_attempts(self) -> int:
-        """How many attempts are out."""
-        return self._open_attempts
-
-    @property
-    def open_groups(self) -> int:
-        """How many groups have not ended."""
-        return self._open_groups
 
     def oldest_attempt(self) -> Attempt | None:
         """The attempt that has been out longest, in the run written to last."""
@@ -318,6 +312,9 @@ class Lifecycle:
         self._add(run, run.segment, Moment(self._order, time, row, event, step))
         for tell in self._on_step:
             tell(step)
+        # Step and group hold each other otherwise: garbage that only the cyclic
+        # collector, which training loops like to switch off, would find.
+        step.ended.clear()
 
     # Attempts
 
@@ -384,6 +381,8 @@ class Lifecycle:
                 self._other(run, event, row, time)
                 return
             attempt = self._start_attempt(run, event, None, group_id, attempt_id, time)
+        if attempt.group_id is None:
+            attempt.group_id = group_id  # its start did not say
         attempt.last = event
         attempt.outcome = row.outcome
         attempt.reason = text_of(event.get("reason"))
@@ -410,11 +409,3 @@ class Lifecycle:
         if item is None:
             item = self._group_of(run, group_id, time)
         self._add(run, item or run.segment, Moment(self._order, time, row, event))
-
-
-def text_of(value: object) -> str:
-    """A reason as text; empty where there is none."""
-    return value if isinstance(value, str) else "" if value is None else str(value)
-
-
-__all__ += ["EVICTED", "INTERRUPTED"]

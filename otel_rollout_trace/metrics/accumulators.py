@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from ..events import Event, EventRow, count_of
+from ..events import Event, EventRow, clamped, count_of
 from ..lifecycle import Attempt, Group, Listener, Refit, Step
 
 __all__ = ["Counts", "Labels", "RolloutMetrics", "Sample"]
@@ -95,7 +95,7 @@ class RolloutMetrics(Listener):
         outcome, tokens, group = attempt.outcome, attempt.tokens or 0, attempt.group
         if outcome == "sealed":
             self._add(self.attempts, 1, ("rl.outcome", outcome))
-            self.unsaved_tokens += tokens
+            self.unsaved_tokens = clamped(self.unsaved_tokens + tokens)
             if group is not None and group.outcome == "discarded":
                 self._add(self.tokens, tokens, ("rl.token.fate", "discarded"))
         else:
@@ -186,7 +186,7 @@ class RolloutMetrics(Listener):
     @staticmethod
     def _add(counts: Counts, number: int, *labels: tuple[str, str]) -> None:
         if number:
-            counts[labels] = counts.get(labels, 0) + number
+            counts[labels] = clamped(counts.get(labels, 0) + number)
 
 
 def age_label(age: int) -> str:

@@ -1,5 +1,5 @@
 """Setting up: providers from the standard environment variables, and a trace on them."""
 
-from .configure import configure
+from .configuring import configure
 
 __all__ = ["configure"]

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Final, TypeVar
 
 from ..batch_age import age_of, split_tokens
-from ..events import id_of
+from ..events import clamped, id_of
 from ..lifecycle import Attempt, Group, Listener, Published, Segment, Step
 from ..lifecycle.items import INTERRUPTED, SEALED, Item
 from . import ids, names
@@ -72,7 +72,7 @@ class SpanView(Listener):
             parent_id=ids.group_span_id(run, group_id) if group_id is not None else None,
             others=[(refit.order, refit_event(refit, seen)) for refit, seen in refits],
             left_out=attempt.refits_left_out + over,
-            links=_links_of(attempt),
+            links=_links_of(attempt) if attempt.origin is not None else (),
             failed=failed,
         )
 
@@ -88,19 +88,17 @@ class SpanView(Listener):
             attributes[names.REASON] = group.reason
         counts = group.published
         if counts is not None:
-            attributes[names.TOKENS_TOTAL] = counts.tokens
+            attributes[names.TOKENS_TOTAL] = clamped(counts.tokens)
             attributes[names.TOKEN_VERSIONS] = counts.versions
-            attributes[names.TOKEN_COUNTS] = counts.counts
+            attributes[names.TOKEN_COUNTS] = tuple(map(clamped, counts.counts))
         elif group.sealed_tokens:
-            attributes[names.TOKENS_TOTAL] = group.sealed_tokens
+            attributes[names.TOKENS_TOTAL] = clamped(group.sealed_tokens)
         others = []
         if group.step is not None:
             event = _step_event(group.step, counts)
-            attributes |= {
-                name: event.attributes[name]
-                for name in (names.STEP, names.BATCH_AGE)
-                if name in event.attributes
-            }
+            for name in (names.STEP, names.BATCH_AGE):
+                if name in event.attributes:
+                    attributes[name] = event.attributes[name]
             others.append((_LAST, event))
         self._send(
             group,
@@ -142,8 +140,8 @@ class SpanView(Listener):
             attributes[names.CLOCK_SKEWED] = True
             if item.last is not None:
                 attributes[names.LOG_END] = line_text(item.last)
-        events = [event for _, event in others]
-        if item.moments or len(events) > self._most_events:
+        events: Sequence[SpanEvent] = ()
+        if item.moments or others:
             events, more = self._merged(item, others)
             left_out += more
         left_out += item.left_out
@@ -157,7 +155,14 @@ class SpanView(Listener):
         self, item: Item, others: Sequence[tuple[int, SpanEvent]]
     ) -> tuple[list[SpanEvent], int]:
         """An item's own moments and the other events, in order, as many as a span keeps."""
-        moments = (item.moments or []) + (item.latest or [])
+        moments = item.moments or []
+        fits = len(moments) + len(others) <= self._most_events
+        in_order = not moments or not others or moments[-1].order < others[0][0]
+        if fits and in_order and item.latest is None:
+            shown = [moment_event(moment, item) for moment in moments]
+            shown.extend(event for _, event in others)
+            return shown, 0
+        moments = moments + (item.latest or [])
         own: Sequence[tuple[int, SpanEvent]] = [
             (moment.order, moment_event(moment, item)) for moment in moments
         ]
@@ -203,6 +208,10 @@ def _put_token_versions(attributes: Attributes, attempt: Attempt, tokens: int) -
     """Split an attempt's tokens by weight version, where every refit counted them."""
     version = attempt.begun_on
     if version is None or attempt.refits_left_out or names.TOKEN_VERSIONS in attributes:
+        return
+    if not attempt.refits and tokens:
+        attributes[names.TOKEN_VERSIONS] = (version,)
+        attributes[names.TOKEN_COUNTS] = (tokens,)
         return
     cuts = []
     for refit, seen in attempt.refits:

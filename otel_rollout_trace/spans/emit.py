@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
@@ -177,11 +178,13 @@ class ProcessorSink:
             self._span(
                 record.name,
                 SpanContext(trace_id, record.span_id, False, _SAMPLED),
-                None if parent_id is None else _context(trace_id, parent_id),
+                None if parent_id is None else _parent_context(trace_id, parent_id),
                 self._resource(record.attributes[names.RUN_ID]),  # type: ignore[arg-type] # text
                 record.attributes,
-                [event(name, attributes, time) for name, time, attributes in record.events],
-                [trace.Link(_context(*link)) for link in record.links],
+                [event(name, attributes, time) for name, time, attributes in record.events]
+                if record.events
+                else (),
+                [trace.Link(_context(*link)) for link in record.links] if record.links else (),
                 SpanKind.INTERNAL,
                 status=self._error if record.failed else self._ok,
                 start_time=record.started,
@@ -193,3 +196,7 @@ class ProcessorSink:
 
 def _context(trace_id: int, span_id: int) -> SpanContext:
     return SpanContext(trace_id, span_id, False, _SAMPLED)
+
+
+# A group's attempts have one parent.
+_parent_context = lru_cache(maxsize=8192)(_context)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ..events import HEADER, Event, version_counts_of
+from ..events import HEADER, Event, clamped, version_counts_of
 from . import names
 
 __all__ = ["AttributeValue", "Attributes", "Put", "line_text", "put_arrays", "put_fields"]
@@ -23,6 +23,9 @@ _HEADER_KEYS: Final = len(HEADER)
 # Put by `put_arrays`, or, on a span that says them of its own, not at all.
 _ARRAYS: Final = ("tokens_by_version", "group_ids")
 _ABSENT: Final = object()
+
+# What the JSON text of a nested value begins with.
+_NESTED: Final = frozenset("{[")
 
 # Values that an attribute can have, besides text and whole numbers of 64 bits.
 _PLAIN: Final = (float, bool)
@@ -85,12 +88,11 @@ def put_fields(
         if name in attributes:
             if attributes[name] != value or type(attributes[name]) is not kind:
                 exact = False
-        elif (
-            kind is str
-            or kind is float
-            or kind is bool
-            or (kind is int and -(2**63) <= value < 2**63)
-        ):
+        elif kind is str:
+            attributes[name] = value
+            if value[:1] in _NESTED and name.startswith(names.FIELD_PREFIX):
+                exact = False  # it would come back as what it looks like
+        elif kind is float or kind is bool or (kind is int and -(2**63) <= value < 2**63):
             attributes[name] = value
         else:
             attributes[name] = _encode(value).decode()
@@ -149,7 +151,7 @@ def put_arrays(attributes: Attributes, event: Event) -> tuple[int, bool]:
 def _put_counts(attributes: Attributes, value: Any) -> bool:
     counts = version_counts_of(value)
     attributes[names.TOKEN_VERSIONS] = tuple(counts)
-    attributes[names.TOKEN_COUNTS] = tuple(counts.values())
+    attributes[names.TOKEN_COUNTS] = tuple(map(clamped, counts.values()))
     if type(value) is not dict or len(value) != len(counts):
         return False
     for version, number in counts.items():

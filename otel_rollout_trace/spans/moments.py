@@ -42,7 +42,8 @@ def put_start(attributes: Attributes, item: Item) -> None:
         attributes[names.LOG_START] = ""
         return
     put = put_fields(attributes, event, names.attributes_of_row(row.name))
-    if not put.exact or event["event"] != names.start_event(attributes, item.kind):
+    whole = "group_id" in event or names.GROUP_ID not in attributes
+    if not (put.exact and whole and event["event"] == names.start_event(attributes, item.kind)):
         attributes[names.LOG_START] = line_text(event)
 
 
@@ -64,6 +65,8 @@ def put_end(attributes: Attributes, item: Item) -> None:
 
 def put_learned(attributes: Attributes, item: Item, group: Group) -> None:
     """A group's prompt and task, where the item's own events do not say them."""
+    if group.task_name is None and names.PROMPT_ID in attributes:
+        return  # nearly always
     for name, value in ((names.PROMPT_ID, group.prompt_id), (names.TASK_NAME, group.task_name)):
         if name in attributes or not isinstance(value, (str, int, float)):
             continue
@@ -88,7 +91,9 @@ def moment_event(moment: Moment, item: Item) -> SpanEvent:
             plan, said = names.attributes_on_group(row.name), 1
     elif name.startswith("rl."):
         exact = False  # it would be taken for one of ours
-    arrays, as_said = put_arrays(attributes, event)
+    arrays, as_said = 0, True
+    if "tokens_by_version" in event or "group_ids" in event:
+        arrays, as_said = put_arrays(attributes, event)
     put = put_fields(attributes, event, plan, said=said + arrays)
     if not (put.exact and exact and as_said):
         attributes[names.LOG_LINE] = line_text(event)
