@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from .events import Event, EventRow, Vocabulary
 from .journal import LogReader
-from .lifecycle import Attempt, Carried, Group, Listener, Step
+from .lifecycle import Attempt, Carried, Group, Lifecycle, Listener, Step
 from .live import global_provider
 from .metrics.accumulators import RolloutMetrics
 from .projection import Projection, SpanSink, sink_of
@@ -126,7 +126,9 @@ def replay_into(
     reader = LogReader(path, required=True)
     tally = _Tally()
     counted = _CountingSink(sink)
+    # Other runs are followed, not shown: a later one may go on from what they began.
     carried = Carried(vocabulary=vocabulary)
+    others = Lifecycle([], vocabulary=vocabulary, carried=carried)
     projection = Projection(
         counted,
         meter_provider,
@@ -140,7 +142,7 @@ def replay_into(
         if run is None or event["run"] == run:
             projection.feed(event)
         else:
-            carried.note(event)
+            others.feed(event)
     projection.close()
     if sink is not None:
         sink.flush()

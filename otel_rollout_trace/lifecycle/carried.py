@@ -55,7 +55,7 @@ def published_of(event: Event, current_version: int | None) -> Published | None:
     return Published(tuple(counts), tuple(counts.values()), tokens, version_sum, current_version)
 
 
-#: The rows of the vocabulary that `Carried.note` uses.
+#: The rows of the vocabulary that `Carried` reads of earlier runs.
 EARLIER_ROWS: Final = (
     "group_published",
     "attempt_dispatched",
@@ -74,7 +74,7 @@ class Carried:
     Args:
         earlier: gives the events of earlier runs, for a lifecycle that is fed
             one run only. Called once, when something is asked for that this
-            run does not know. None where every run of the file is fed, or noted.
+            run does not know. None where every run of the file is fed.
         vocabulary: which words mean which row.
     """
 
@@ -103,8 +103,7 @@ class Carried:
         if not self._one_run:
             self._remember(run, group_id, attempt_id)
 
-    def note(self, event: Event) -> None:
-        """Take an event of another run than the one that the lifecycle is fed."""
+    def _note(self, event: Event) -> None:
         row = self._vocabulary.row_of(event["event"])
         if row is None or row.name not in EARLIER_ROWS:
             return
@@ -119,8 +118,9 @@ class Carried:
                 self.publish(group_id, counts)
         else:
             attempt_id = id_of(event.get("attempt_id"))
+            known = self._attempts.get(attempt_id) if attempt_id is not None else None
             # One whose start the log lacks is known by its end.
-            if attempt_id is not None and not (row.outcome and attempt_id in self._attempts):
+            if attempt_id is not None and not (row.outcome and known == (run, group_id)):
                 self._remember(run, group_id, attempt_id)
 
     def counts_of(self, group_id: str) -> Published | None:
@@ -153,7 +153,7 @@ class Carried:
         earlier, self._earlier = self._earlier, None
         this_run, self._published = self._published, {}
         for event in earlier():
-            self.note(event)
+            self._note(event)
         for group_id, counts in this_run.items():
             self.publish(group_id, counts)
 
