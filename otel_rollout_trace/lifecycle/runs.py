@@ -38,12 +38,12 @@ class Run:
         next_refit: the index that the next refit gets.
     """
 
-    def __init__(self, run_id: str, time: int, *, first_segment: int) -> None:
+    def __init__(self, run_id: str, time: int) -> None:
         self.id = run_id
         self.events = 0
         self.last_time = time
         self.version: int | None = None
-        self.segment = self._new_segment(time, first_segment)
+        self.segment = self._new_segment(time, 0)
         self.groups: dict[str, Group] = {}
         self.attempts: dict[str, Attempt] = {}
         self.ended_groups = _Recent()

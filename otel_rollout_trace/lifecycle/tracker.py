@@ -34,6 +34,7 @@ HALF_OF_MOMENTS: Final = 48
 MOST_ATTEMPTS: Final = 250_000
 MOST_GROUPS: Final = 100_000
 MOST_RUNS: Final = 1_000
+MOST_FINISHED: Final = 10_000
 
 EVICTED: Final = "too_many_open"
 
@@ -78,7 +79,8 @@ class Lifecycle:
         # By run id; the run that was written to last is last.
         self._runs: dict[str, Run] = {}
         self._current: Run | None = None
-        self._finished: dict[str, int] = {}
+        # Runs that were pushed out, for what they remember: they may come back.
+        self._finished: dict[str, Run] = {}
         self._open_attempts = 0
         self._open_groups = 0
         handlers: Mapping[str, _Handler] = {
@@ -103,6 +105,11 @@ class Lifecycle:
             word: (row, handlers[row.name]) for word, row in vocabulary.rows.items()
         }
         self._no_row: tuple[EventRow | None, _Handler] = (None, self._other)
+
+    @property
+    def open_attempts(self) -> int:
+        """How many attempts are out."""
+        return self._open_attempts
 
     def oldest_attempt(self) -> Attempt | None:
         """The attempt that has been out longest, in the run written to last."""
@@ -143,13 +150,18 @@ class Lifecycle:
     def _switch(self, run_id: str, time: int) -> Run:
         run = self._runs.pop(run_id, None)
         if run is None:
-            run = Run(run_id, time, first_segment=self._finished.pop(run_id, 0))
+            run = self._finished.pop(run_id, None)
+            if run is None:
+                run = Run(run_id, time)
+            else:
+                run.turn_segment(time)
         self._runs[run_id] = self._current = run
         if len(self._runs) > MOST_RUNS:
             quietest = next(iter(self._runs.values()))
             self._finish(quietest)
-            del self._runs[quietest.id]
-            self._finished[quietest.id] = quietest.segment.index + 1
+            self._finished[quietest.id] = self._runs.pop(quietest.id)
+            if len(self._finished) > MOST_FINISHED:
+                del self._finished[next(iter(self._finished))]
         return run
 
     def _finish(self, run: Run) -> None:

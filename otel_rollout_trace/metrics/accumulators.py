@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from ..events import Event, EventRow, clamped, count_of
+from ..events import Event, EventRow, clamped, count_of, version_of
 from ..lifecycle import Attempt, Group, Listener, Refit, Step
 
 __all__ = ["Counts", "Labels", "RolloutMetrics", "Sample"]
@@ -82,6 +82,8 @@ class RolloutMetrics(Listener):
             self.unsaved_tokens = 0
         elif row.name == "checkpoint_restored":
             self._add(self.checkpoints, 1, ("rl.checkpoint.action", "restored"))
+            version = version_of(event.get("weight_version"))
+            self.weight_version = version if version is not None else self.weight_version
         elif row.name == "trace_gap":
             self.dropped_events += count_of(event.get("lost")) or 0
 

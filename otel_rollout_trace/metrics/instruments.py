@@ -23,6 +23,10 @@ __all__ = ["MetricsView"]
 
 logger = logging.getLogger(__name__)
 
+# Never the ambient span: whatever a user's code has open is not ours. An empty context
+# will not do, the SDK takes it for none.
+_NO_SPAN: Final = trace.set_span_in_context(trace.INVALID_SPAN, Context())
+
 _OLDEST_ATTEMPT: Final = "rl.oldest_attempt.age"
 
 
@@ -159,9 +163,8 @@ class _Instruments:
 
 
 def _exemplar_context(sample: Sample) -> Context:
-    # Never the ambient context: whatever span a user's code has open is not ours.
     if sample.group_id is None:
-        return Context()
+        return _NO_SPAN
     if sample.attempt_id is not None:
         return attempt_context(sample.run, sample.group_id, sample.attempt_id)
     span_context = trace.SpanContext(

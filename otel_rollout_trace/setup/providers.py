@@ -40,6 +40,13 @@ logger = logging.getLogger(__name__)
 _QUEUED_SPANS: Final = 65_536
 _EXPORT_DELAY_MS: Final = 1_000
 
+# What these do when a span starts is nothing.
+_IDLE_STARTS: Final = (
+    SpanProcessor.on_start,
+    BatchSpanProcessor.on_start,
+    SimpleSpanProcessor.on_start,
+)
+
 # How long the interpreter's exit waits for a backend that was just found to be away.
 _UNREACHABLE_S: Final = 0.5
 
@@ -137,10 +144,7 @@ class RolloutTracerProvider(TracerProvider):
 
     def add_span_processor(self, span_processor: SpanProcessor) -> None:
         """See ``TracerProvider``."""
-        self._plain = self._plain and (
-            isinstance(span_processor, (BatchSpanProcessor, SimpleSpanProcessor))
-            or type(span_processor).on_start is SpanProcessor.on_start
-        )
+        self._plain = self._plain and type(span_processor).on_start in _IDLE_STARTS
         super().add_span_processor(span_processor)
 
     @property

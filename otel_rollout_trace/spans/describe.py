@@ -38,7 +38,7 @@ class SpanView(Listener):
         self, emit: Callable[[SpanRecord], object], most_events: int = MOST_EVENTS
     ) -> None:
         self._emit = emit
-        self._most_events = max(1, min(most_events, MOST_EVENTS))
+        self._most_events = max(0, min(most_events, MOST_EVENTS))
 
     def attempt_ended(self, attempt: Attempt) -> None:
         """See `Listener`."""
@@ -184,10 +184,10 @@ _order: Final = itemgetter(0)
 
 def _ends_of(events: Sequence[_T], room: int) -> tuple[Sequence[_T], int]:
     """The first and the last ones, as many as there is room for, and how many are left out."""
-    over = len(events) - room
+    over = len(events) - max(0, room)
     if over <= 0:
         return events, 0
-    head = room // 2
+    head = max(0, room) // 2
     return [*events[:head], *events[head + over :]], over
 
 

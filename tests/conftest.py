@@ -1,0 +1,16 @@
+"""Settings of all tests."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Machines differ in how long an example takes; the suite has a timeout of its own.
+_COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+# The same examples every time, so that a red build is red again.
+settings.register_profile("repeatable", _COMMON, max_examples=60, derandomize=True, database=None)
+# New ones each time, for looking for trouble: HYPOTHESIS_PROFILE=search
+settings.register_profile("search", _COMMON, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

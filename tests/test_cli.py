@@ -1,0 +1,300 @@
+"""The command line: what it prints, what it refuses, and with which status it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+from support.logs import DATA, EXAMPLE
+from support.processes import run_python
+
+from otel_rollout_trace import batch_age_by_step, read_events
+from otel_rollout_trace.cli import main
+
+GOLDEN = Path(__file__).parent / "golden"
+STEADY = DATA / "steady.jsonl"
+KILLED = DATA / "killed_and_restored.jsonl"
+
+_COMMANDS = (("batch-age",), ("check",), ("replay", "--dry-run"), ("replay",))
+_EVERY_COMMAND = pytest.mark.parametrize("command", _COMMANDS, ids=" ".join)
+
+
+def _refused_here(*arguments: object) -> str:
+    """The one line that a command refused in this process says; it wrote nothing else."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        patch.setattr(sys, "argv", ["otel-rollout-trace", *map(str, arguments)])
+        main()
+    assert ended.value.code == 2, err.getvalue()
+    assert out.getvalue() == ""
+    [line] = err.getvalue().splitlines()
+    assert line.startswith("otel-rollout-trace: ")
+    return line
+
+
+class _Ended:
+    """How a command ended, and what it wrote."""
+
+    def __init__(self, *arguments: object, cwd: Path | None = None, stdin: bytes = b"") -> None:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+        ended = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "otel_rollout_trace", *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            cwd=cwd,
+            env=env | {"COLUMNS": "80", "TERM": "dumb", "PYTHONUTF8": "1"},
+            timeout=90,
+            check=False,
+        )
+        self.status = ended.returncode
+        self.out = ended.stdout.decode()
+        self.err = ended.stderr.decode()
+
+    def refused(self) -> str:
+        """The one line that says why; nothing else may have been written."""
+        assert self.status == 2, self.err
+        assert self.out == ""
+        [line] = self.err.splitlines()
+        assert line.startswith("otel-rollout-trace: ")
+        return line
+
+
+class TestBatchAge:
+    @pytest.mark.parametrize("path", [STEADY, KILLED], ids=lambda path: path.stem)
+    def test_it_prints_the_figures_beside_the_samples(self, path: Path) -> None:
+        """To the byte."""
+        ended = _Ended("batch-age", path)
+        assert ended.status == 0
+        assert ended.out == path.with_suffix(".batch_age.txt").read_text()
+
+    def test_json_has_every_digit(self) -> None:
+        """For programs: steps as keys."""
+        ended = _Ended("batch-age", "--json", STEADY)
+        ages = batch_age_by_step(read_events(STEADY))
+        assert json.loads(ended.out) == {str(step): age for step, age in ages.items()}
+
+    def test_gzip_is_read(self, tmp_path: Path) -> None:
+        """As is the sample that ships with the package."""
+        (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(STEADY.read_bytes()))
+        expected = STEADY.with_suffix(".batch_age.txt").read_text()
+        assert _Ended("batch-age", tmp_path / "log.jsonl.gz").out == expected
+        assert _Ended("batch-age", "--sample").out.startswith("step 1: batch age ")
+
+
+class TestTables:
+    @pytest.mark.parametrize("name", ["example", "steady", "killed_and_restored", "other_words"])
+    @pytest.mark.parametrize("command", [("check",), ("replay", "--dry-run")], ids=" ".join)
+    def test_they_are_the_golden_ones(self, command: tuple[str, ...], name: str) -> None:
+        """Files to be looked at; written anew where they are missing."""
+        ended = _Ended(*command, f"{name}.jsonl", cwd=DATA)
+        assert (ended.status, ended.err) == (0, "")
+        # Trailing blanks of table cells are no part of what one sees.
+        shown = "".join(line.rstrip() + "\n" for line in ended.out.splitlines())
+        golden = GOLDEN / f"{command[0]}_{name}.txt"
+        if not golden.exists():
+            golden.write_text(shown)
+            pytest.fail(f"{golden} was written; look at it")
+        assert shown == golden.read_text()
+
+    def test_they_fit_eighty_columns(self) -> None:
+        """Where lines can be broken at all."""
+        for name in ("steady", "killed_and_restored", "other_words"):
+            lines = _Ended("check", DATA / f"{name}.jsonl").out.splitlines()
+            assert max(map(len, lines)) <= 80
+
+    def test_json_says_the_same(self) -> None:
+        """Of a check and of a replay, one document each."""
+        check = json.loads(_Ended("check", "--json", KILLED).out)
+        assert len(check["runs"]) == 3
+        assert sum(check["events"].values()) == 1_950
+        [replayed] = json.loads(_Ended("replay", "--dry-run", "--json", KILLED).out)
+        assert (replayed["events"], replayed["runs"], replayed["bad_lines"]) == (1_950, 3, 2)
+
+    def test_strict_ends_with_1_where_something_is_odd(self) -> None:
+        """And with 0 where nothing is."""
+        assert _Ended("check", "--strict", EXAMPLE).status == 0
+        assert _Ended("check", "--strict", KILLED).status == 1
+
+    def test_markup_in_a_log_is_text(self, tmp_path: Path) -> None:
+        """Names are printed as they are, whatever a terminal library makes of brackets."""
+        name = "[red]x[/red] :fire:"
+        line = {"t": 1_790_000_000, "run": "[b]ab", "event": name}
+        (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
+        ended = _Ended("check", tmp_path / "log.jsonl")
+        assert ended.status == 0, ended.err
+        assert ended.out.count(name) == 2
+        assert "[b]ab" in ended.out
+
+
+_BAD: Final = {
+    "missing": None,
+    "empty": b"",
+    "binary": bytes(range(256)) * 8,
+    "other JSON lines": b'{"level": "info", "msg": "hello"}\n' * 5,
+    "a JSON array": b"[1, 2, 3]\n",
+    "text": b"Training started.\nStep 1 done.\n",
+    "blank lines": b"\n\n\n",
+    "broken gzip": gzip.compress(b"x" * 10_000)[:20],
+}
+
+
+class TestRefusals:
+    @_EVERY_COMMAND
+    @pytest.mark.parametrize("content", _BAD.values(), ids=_BAD)
+    def test_bad_input_is_one_clear_line(
+        self, command: tuple[str, ...], content: bytes | None, tmp_path: Path
+    ) -> None:
+        """Which names the file; nothing is written anywhere."""
+        path = tmp_path / "log.jsonl"
+        if content is not None:
+            path.write_bytes(content)
+        before = sorted(tmp_path.iterdir())
+        assert str(path) in _refused_here(*command, path)
+        assert sorted(tmp_path.iterdir()) == before
+        if content is not None:
+            assert path.read_bytes() == content
+
+    @_EVERY_COMMAND
+    def test_so_is_a_directory(self, command: tuple[str, ...], tmp_path: Path) -> None:
+        """It is no log."""
+        assert str(tmp_path) in _refused_here(*command, tmp_path)
+        assert not list(tmp_path.iterdir())
+
+    @_EVERY_COMMAND
+    def test_so_is_no_file_at_all(self, command: tuple[str, ...]) -> None:
+        """The sample is offered."""
+        assert "--sample" in _refused_here(*command)
+
+    def test_a_process_ends_with_2(self, tmp_path: Path) -> None:
+        """Its streams and status as a shell sees them; no file appears."""
+        assert "gone.jsonl" in _Ended("replay", "gone.jsonl", cwd=tmp_path).refused()
+        assert not list(tmp_path.iterdir())
+
+    def test_one_bad_file_of_several_sends_none(self) -> None:
+        """The order does not matter."""
+        assert "no-such-file" in _refused_here("replay", "--dry-run", STEADY, "no-such-file")
+
+
+class TestRun:
+    def test_the_beginning_of_an_id_will_do(self) -> None:
+        """Where it is one run's only."""
+        [found] = json.loads(_Ended("replay", "--dry-run", "--json", "--run", "a2f", KILLED).out)
+        assert (found["events"], found["runs"]) == (344, 1)
+
+    @pytest.mark.parametrize("run", ["zz", "a2fd516aX", ""])
+    def test_an_unknown_or_ambiguous_one_is_refused(self, run: str) -> None:
+        """The message says which."""
+        assert repr(run) in _Ended("replay", "--dry-run", "--run", run, KILLED).refused()
+
+    def test_one_that_a_later_file_lacks_is_refused_before_anything_is_sent(self) -> None:
+        """All or nothing, as with a file that cannot be read."""
+        ended = _Ended("replay", "--dry-run", "--run", "db5b", STEADY, KILLED)
+        assert "'db5b'" in ended.refused()
+
+
+class TestSynonyms:
+    def test_a_word_of_ones_own_is_understood(self, tmp_path: Path) -> None:
+        """By every command."""
+        path = tmp_path / "log.jsonl"
+        path.write_text(EXAMPLE.read_text().replace("step_trained", "optimised"))
+        assert _Ended("batch-age", path).out == ""
+        words = ("--synonym", "optimised=step_trained")
+        assert _Ended("batch-age", *words, path).out == "step 3: batch age 1.250\n"
+        assert "1 trained" in _Ended("replay", "--dry-run", *words, path).out
+        assert "optimised = step_trained" in _Ended("check", *words, path).out
+
+    @_EVERY_COMMAND
+    @pytest.mark.parametrize(
+        "synonym", ["optimised", "=step_trained", "optimised=", "a=nothing", "step_trained=x"]
+    )
+    def test_others_are_refused(self, command: tuple[str, ...], synonym: str) -> None:
+        """Before the file is read."""
+        _refused_here(*command, "--synonym", synonym, EXAMPLE)
+
+
+class TestSending:
+    def test_a_closed_port_ends_with_1_and_the_counts(self, tmp_path: Path) -> None:
+        """Of spans and data points that did not arrive; no stack trace."""
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+            ended = _Ended(
+                "replay", "--metrics", "--protocol", "http/protobuf", "--endpoint", url, EXAMPLE
+            )
+        assert ended.status == 1
+        assert "0 spans sent" in ended.out
+        lines = ended.err.splitlines()
+        assert lines[0] == f"otel-rollout-trace: 5 spans did not arrive at {url}"
+        assert len(lines) == 2 and "data point" in lines[1]
+
+
+class TestPipes:
+    def test_a_dash_is_refused_like_a_missing_file(self, tmp_path: Path) -> None:
+        """Unless it means the input, which it would then read."""
+        ended = _Ended("batch-age", "-", cwd=tmp_path, stdin=EXAMPLE.read_bytes())
+        assert ended.out == "step 3: batch age 1.250\n" or ended.refused()
+
+    @pytest.mark.skipif(not Path("/dev/stdin").exists(), reason="needs /dev/stdin")
+    @pytest.mark.parametrize(
+        "command", [("batch-age",), ("check", "--json"), ("replay", "--dry-run")], ids=" ".join
+    )
+    def test_a_pipe_is_read_whole_or_refused(self, command: tuple[str, ...]) -> None:
+        """It can be read once only; half of it would be a wrong answer."""
+        piped = _Ended(*command, "/dev/stdin", stdin=STEADY.read_bytes())
+        if piped.status == 2:
+            piped.refused()
+            return
+        expected = _Ended(*command, STEADY).out
+        assert piped.out.replace("/dev/stdin", str(STEADY)).replace("stdin:", "steady.jsonl:") == (
+            expected
+        )
+
+    def test_a_reader_that_stops_early_is_no_error(self) -> None:
+        """As `head` does; no stack trace is left on the screen."""
+        command = [sys.executable, "-m", "otel_rollout_trace", "check", str(KILLED)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read().decode()
+        process.stderr.close()
+        process.wait(timeout=60)
+        assert "Traceback" not in err
+
+
+class TestInstallation:
+    @pytest.mark.parametrize("missing", ["typer", "rich"])
+    def test_without_its_extra_there_is_one_hint(self, missing: str, tmp_path: Path) -> None:
+        """It says what to install."""
+        out, err = run_python(
+            """
+            import sys
+            sys.modules[sys.argv.pop(1)] = None
+            from otel_rollout_trace.cli import main
+            main()
+            """,
+            missing,
+            "check",
+            cwd=tmp_path,
+            status=2,
+        )
+        assert out == ""
+        [line] = err.splitlines()
+        assert missing in line and "otel-rollout-trace[cli]" in line
+
+    def test_the_version_is_told(self) -> None:
+        """That of the package."""
+        assert _Ended("--version").out.startswith("otel-rollout-trace 0.")
