@@ -20,7 +20,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .exporter import JsonlSpanExporter
     from .metrics import rollout_views
-    from .replay import Replayed, replay
+    from .replaying import Replayed, replay
     from .setup import configure
     from .spans import attempt_context
 
@@ -49,10 +49,10 @@ __all__ = [
 # only holds a disabled trace, or only reads a log, does not pay for the SDK.
 _LATER = {
     "JsonlSpanExporter": "exporter",
-    "Replayed": "replay",
+    "Replayed": "replaying",
     "attempt_context": "spans",
     "configure": "setup",
-    "replay": "replay",
+    "replay": "replaying",
     "rollout_views": "metrics",
 }
 

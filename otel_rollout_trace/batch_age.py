@@ -183,7 +183,7 @@ def _sums_of_field(value: Any) -> tuple[int, int]:
     if type(value) is dict:
         try:
             for key, number in value.items():
-                if type(number) is not int or number < 0 or len(key) > 18:
+                if type(number) is not int or not 0 <= number < 2**63 or len(key) > 18:
                     break
                 tokens += number
                 version_sum += int(key) * number

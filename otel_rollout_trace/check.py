@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from .events import Event, EventRow, Vocabulary, count_of, micros_of, seconds_of, version_of
 from .journal import LogReader
@@ -16,6 +18,9 @@ __all__ = ["Finding", "LogCheck", "RunCheck", "check_log"]
 
 # Steps and names that a finding spells out; further ones are counted.
 _MOST_NAMED: Final = 5
+
+# Threads that emit at once pass each other by this much; a clock that is set does not.
+_RACE_MICROS: Final = 100_000
 
 
 @dataclass
@@ -82,7 +87,8 @@ class LogCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
-        return asdict(self)
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
 
 
 def check_log(
@@ -126,6 +132,8 @@ class _Checker(Listener):
         self._furthest_back = 0
         self._undispatched = 0
         self._unreserved = 0
+        self._steps: set[int] = set()
+        self._repeated_steps: list[str] = []
         self._uncounted_steps: list[str] = []
         self._negative_steps: list[str] = []
         self._uncounted_attempts = 0
@@ -149,7 +157,7 @@ class _Checker(Listener):
         found.events += 1
         time = micros_of(event["t"])
         back = self._last_time.get(run, time) - time
-        if back > 0:
+        if back > _RACE_MICROS:
             self._steps_back += 1
             self._furthest_back = max(self._furthest_back, back)
         self._last_time[run] = time
@@ -185,6 +193,10 @@ class _Checker(Listener):
             run.first_step = number if first is None else min(first, number)
             run.last_step = number if last is None else max(last, number)
         named = str(number) if number is not None else "?"
+        if number is not None:
+            if number in self._steps:
+                self._repeated_steps.append(named)
+            self._steps.add(number)
         missing = len(step.groups) - len(step.counted)
         if missing or not step.tokens:
             self._uncounted_steps.append(f"{named} ({missing} of {len(step.groups)} groups)")
@@ -204,11 +216,15 @@ class _Checker(Listener):
             self._find(
                 "bad_lines",
                 reader.bad_lines,
-                f"bad lines were passed over, or their beginning; {where}: {first.reason}",
+                f"bad lines were skipped, or their torn beginning; {where}: {first.reason}",
             )
         self._find("lost_events", self._lost, "events could not be written (trace_gap)")
         unknown = ", ".join(f"{name} ({count})" for name, count in self._unknown.most_common(5))
-        self._find("unknown_events", sum(self._unknown.values()), f"events of no row: {unknown}")
+        self._find(
+            "unknown_events",
+            sum(self._unknown.values()),
+            f"events of unknown names: {unknown}",
+        )
         words = ", ".join(f"{word} = {name}" for word, name in sorted(self._synonyms.items()))
         self._find("synonyms", len(self._synonyms), f"other words for events: {words}")
         attempts = sum(run.attempts["interrupted"] for run in self.result.runs)
@@ -219,7 +235,12 @@ class _Checker(Listener):
             "attempts_without_start", self._undispatched, "attempts ended that never started"
         )
         self._find("groups_without_start", self._unreserved, "groups were never reserved")
-        self._find("attempts_without_tokens", self._uncounted_attempts, "attempts have no count")
+        self._find(
+            "attempts_without_tokens",
+            self._uncounted_attempts,
+            "attempts ended without a count of tokens",
+        )
+        self._find_steps("steps_repeated", self._repeated_steps, "were trained again: step")
         self._find_steps("steps_without_counts", self._uncounted_steps, "lack counts: step")
         self._find_steps(
             "negative_ages", self._negative_steps, "trained tokens newer than their weights: step"

@@ -3,8 +3,8 @@
 Exit handlers run last in, first out: a log that was opened before its tracer
 provider was made would be closed after that was shut down, and its last spans
 would come too late. Threads that are no daemons are joined before any exit
-handler runs, and in the children of `multiprocessing`, where none does. So one
-such thread waits for the main thread to end, then for every other, and closes.
+handler runs, and in the children of `multiprocessing`, where none does. So when
+the main thread ends, one such thread starts, waits for every other, and closes.
 """
 
 from __future__ import annotations
@@ -33,33 +33,41 @@ class _Watcher(threading.Thread):
         self._at_end = at_end
 
     def run(self) -> None:
-        threading.main_thread().join()
-        for thread in threading.enumerate():
-            if not thread.daemon and thread is not self:
+        while others := [thread for thread in threading.enumerate() if self._waits_for(thread)]:
+            for thread in others:
                 thread.join()
         self._at_end()
 
+    def _waits_for(self, thread: threading.Thread) -> bool:
+        return not thread.daemon and thread not in (self, threading.main_thread())
+
 
 class _Closing:
-    """What is open in this process, and the thread that waits for its end."""
+    """What is open in this process, and what is done about it at its end."""
 
     def __init__(self) -> None:
         self._open: dict[int, Closable] = {}
-        self._lock = threading.Lock()
-        self._watcher: _Watcher | None = None
+        self._registered = False
 
     def add(self, item: Closable) -> None:
-        if not self._lock.acquire(timeout=1.0):
-            return
+        self._open[id(item)] = item
+        if not self._registered:
+            self._registered = True
+            # Called when the main thread has ended. It has an underscore, but
+            # `concurrent.futures` has to rely on it too; without it, exit
+            # handlers are what is left.
+            register = getattr(threading, "_register_atexit", atexit.register)
+            try:
+                register(self.main_ended)
+            except RuntimeError:  # it has ended already
+                atexit.register(self.close_all)
+
+    def main_ended(self) -> None:
+        """Close once nothing can be recorded any more."""
         try:
-            self._open[id(item)] = item
-            if self._watcher is None or not self._watcher.is_alive():
-                self._watcher = _Watcher(self.close_all)
-                self._watcher.start()
-        except RuntimeError:  # the interpreter is shutting down: exit handlers are what is left
-            atexit.register(self.close_all)
-        finally:
-            self._lock.release()
+            _Watcher(self.close_all).start()
+        except RuntimeError:  # too late for a thread
+            self.close_all()
 
     def remove(self, item: Closable) -> None:
         self._open.pop(id(item), None)
@@ -69,8 +77,8 @@ class _Closing:
             item.close()
 
     def renew(self) -> None:
-        """In the child of a fork: the parent's thread is not here, its lock may be held."""
-        self._open, self._lock, self._watcher = {}, threading.Lock(), None
+        """In the child of a fork: what is open there is the parent's."""
+        self._open.clear()
 
 
 _closing: Final = _Closing()

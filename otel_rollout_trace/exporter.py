@@ -17,8 +17,8 @@ import msgspec
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from .events import VOCABULARY, Event, seconds_of
-from .journal import LogWriter
+from .events import VOCABULARY, Event, NotAnEvent, seconds_of
+from .journal import LogWriter, decode_line
 from .journal.lines import encode_line
 from .recorder import log_path
 from .spans import names
@@ -176,7 +176,18 @@ def _event(time: int | None, run: str, name: str, fields: Mapping[str, Any]) -> 
 
 def _line(text: Any) -> Iterator[Event]:
     if text:
-        yield _decode(text)
+        try:
+            yield decode_line(text.encode())
+        except NotAnEvent:
+            logger.warning("a line was cut on its way here, and is left out: %.60s", text)
+
+
+def _nested(text: str) -> Any:
+    """A nested value from its JSON text; the text where a limit of the SDK has cut it."""
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return text
 
 
 def _fields_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +195,7 @@ def _fields_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in attributes.items():
         if name.startswith(names.FIELD_PREFIX):
             nested = isinstance(value, str) and value[:1] in ("{", "[")
-            fields[name.removeprefix(names.FIELD_PREFIX)] = _decode(value) if nested else value
+            fields[name.removeprefix(names.FIELD_PREFIX)] = _nested(value) if nested else value
         elif name == names.TOKEN_VERSIONS:
             counts = attributes.get(names.TOKEN_COUNTS, ())
             fields["tokens_by_version"] = dict(zip(map(str, value), counts, strict=False))

@@ -31,6 +31,9 @@ __all__ = ["LiveProjection", "global_provider"]
 logger = logging.getLogger(__name__)
 
 
+# Lines that wait to be projected. More are left to a replay.
+MOST_BEHIND: Final = 500_000
+
 # How often it is looked for providers while there are none.
 _LOOK_S: Final = 0.1
 
@@ -64,6 +67,8 @@ class LiveProjection:
         self._has_tracer = self._has_meter = False
         self._written = 0
         self._backlog: deque[bytes] = deque()
+        #: Lines that are in the file and were not projected, since too many waited.
+        self.skipped = 0
         self._failed = False
         self._next_look = 0.0
 
@@ -79,7 +84,11 @@ class LiveProjection:
             self._next_look = now + _LOOK_S
             self.look_for_providers()
         self._written += len(lines)
-        if self._projections:
+        if not self._projections:
+            return
+        if len(self._backlog) + len(lines) > MOST_BEHIND:
+            self.skipped += len(lines)
+        else:
             self._backlog.extend(lines)
 
     def project(self, most: int) -> None:

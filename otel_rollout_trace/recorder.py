@@ -68,6 +68,7 @@ class RolloutTrace:
         close_timeout: how long `close` may take, in seconds.
         on_close: called at the end of `close` with the seconds that are left.
         run: the run's id, where something else needs it before; new by default.
+        opened: more fields for ``trace_opened``.
 
     Raises:
         ValueError: for synonyms that mean no event.
@@ -88,6 +89,7 @@ class RolloutTrace:
         close_timeout: float = 5.0,
         on_close: Callable[[float], None] | None = None,
         run: str | None = None,
+        opened: Mapping[str, Any] | None = None,
     ) -> None:
         self._worker: Worker | None = None
         self._make: Callable[[], Worker]
@@ -110,7 +112,8 @@ class RolloutTrace:
         )
         self._worker = self._make()
         _open_traces.add(self)
-        self.emit("trace_opened", pid=os.getpid())
+        self._opened = dict(opened or {})
+        self.emit("trace_opened", pid=os.getpid(), **self._opened)
 
     @property
     def enabled(self) -> bool:
@@ -157,7 +160,11 @@ class RolloutTrace:
             if nested and b"null" in line:
                 raise ValueError  # a None, or what JSON has no other word for
         except Exception:
-            line = self._encode_oddly(event, fields)
+            try:
+                line = self._encode_oddly(event, fields)
+            except Exception:  # at the end of the stack, say: even that takes a few calls
+                worker.overflow()
+                return
         queue = worker.queue
         if len(queue) >= MOST_QUEUED:
             worker.overflow()
@@ -259,6 +266,7 @@ class RolloutTrace:
                     "run": self.run,
                     "event": "trace_opened",
                     "pid": os.getpid(),
+                    **self._opened,
                 }
             )
         )

@@ -55,7 +55,9 @@ class Degraded:
         self._open.add(identity)
         try:
             return self._of_object(value)
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a value may raise what is no Exception, as a cancelled one does
             return self._text(value)
         finally:
             self._open.discard(identity)
@@ -99,7 +101,9 @@ class Degraded:
         self.changed = True
         try:
             return self._clean(str(value))
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
             return f"<{type(value).__name__}>"
 
     def _clean(self, text: str) -> str:

@@ -25,7 +25,7 @@ __all__ = ["MOST_QUEUED", "Worker"]
 logger = logging.getLogger(__name__)
 
 #: Lines that wait for the thread; more are dropped and counted.
-MOST_QUEUED: Final = 1_000_000
+MOST_QUEUED: Final = 250_000
 
 # How long events gather before they are written together. A kill loses no more, and
 # each write costs as much as encoding a hundred events.
@@ -230,7 +230,9 @@ class Worker:
         """Write what is queued, project a slice of what was written, answer flushes."""
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
         self._write(now=bool(flushes))
-        self._projection.project(self._projection.behind if flushes else _SLICE)
+        behind = self._projection.behind
+        # The further behind, the larger the slice: a backlog must not grow for ever.
+        self._projection.project(behind if flushes else max(_SLICE, behind // 8))
         self._warn()
         for flush in flushes:
             flush.complete = not self._writer.failing
@@ -264,14 +266,18 @@ class Worker:
         while self._writer.failing and time.monotonic() < self._deadline - 0.5:
             time.sleep(0.05)
             self._write(now=True)
+        waiting = self._writer.waiting
         self._writer.close()
+        if waiting:
+            logger.warning("%s: %d events could not be written", self._writer.path, waiting)
         while self._projection.behind and time.monotonic() < self._deadline:
             self._projection.project(_SLICE)
-        if self._projection.behind:
+        missing = self._projection.behind + self._projection.skipped
+        if missing:
             logger.warning(
                 "%s: %d events are in the file and were not projected in time; replay it",
                 self._writer.path,
-                self._projection.behind,
+                missing,
             )
         else:
             self._projection.close()

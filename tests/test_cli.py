@@ -258,6 +258,7 @@ class TestPipes:
         if piped.status == 2:
             piped.refused()
             return
+        assert piped.status == 0, piped.err
         expected = _Ended(*command, STEADY).out
         assert piped.out.replace("/dev/stdin", str(STEADY)).replace("stdin:", "steady.jsonl:") == (
             expected

@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "otel_rollout_trace"
 ROOMS = (
     "version",
     "events",
+    "recent",
     "values",
     "journal",
     "batch_age",
@@ -29,7 +30,7 @@ ROOMS = (
     "exporter",
     "resource",
     "setup",
-    "replay",
+    "replaying",
     "history",
     "check",
     "sample",

@@ -111,7 +111,7 @@ def replay(
     """Send the spans of a log to an OTLP backend such as Jaeger or Tempo."""
     from .replaying import ReplayOptions, replay_files
 
-    paths = list(files or [])
+    paths = [_readable_twice(file) for file in files or []]
     if sample:
         paths.append(_the_log(None, sample))
     if not paths:
@@ -157,12 +157,20 @@ def check(
 
 
 def _the_log(file: Path | None, sample: bool) -> Path:
+    if sample and file is not None:
+        _fail("name a FILE or use --sample, not both")
     if sample:
         from ..sample import SAMPLE_LOG
 
         return SAMPLE_LOG
     if file is None:
         _fail("name a FILE, or use --sample")
+    return _readable_twice(file)
+
+
+def _readable_twice(file: Path) -> Path:
+    if file.exists() and not file.is_file() and not file.is_dir():
+        _fail(f"{file}: a pipe cannot be read; write the log to a file first")
     return file
 
 

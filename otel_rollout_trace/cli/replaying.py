@@ -9,19 +9,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ..events import Event, EventRow, Vocabulary, version_of
+from ..events import Event, EventRow, Vocabulary
 from ..history import MetricsHistory
 from ..journal import LogError, LogReader
 from ..lifecycle import Listener
-from ..replay import Replayed, replay_into
+from ..replaying import Replayed, replay_into
 from ..setup.configuring import resource_of_run
-from ..setup.exporters import endpoint_of, make_otlp_exporter, protocol_of
+from ..setup.exporters import make_otlp_exporter, target_of
+from ..setup.quiet import Quiet
 from ..spans.batch import BatchSink
 from .tables import print_replayed, reading
 
 __all__ = ["ReplayOptions", "replay_files"]
-
-_DEFAULT_ENDPOINTS = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:4318"}
 
 
 @dataclass
@@ -55,30 +54,32 @@ def replay_files(paths: list[Path], options: ReplayOptions) -> bool:
     """
     for path in paths:
         next(iter(LogReader(path, required=True)), None)
-    protocol = protocol_of("traces", options.endpoint, options.protocol)
-    target = options.endpoint or endpoint_of("traces") or _DEFAULT_ENDPOINTS[protocol]
-    # A receiver that is away, and lines that are bad, are told once, at the end.
-    for name in ("opentelemetry", "otel_rollout_trace"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    found = [_replay(path, options, target) for path in paths]
+    target = target_of("traces", options.endpoint, options.protocol)
+    # Lines that are bad are told at the end.
+    logging.getLogger("otel_rollout_trace").setLevel(logging.ERROR)
+    runs = [_whole_id(path, options.run) for path in paths]
+    found = [_replay(path, run, options, target) for path, run in zip(paths, runs, strict=True)]
     if options.as_json:
         print(json.dumps([result for result, _ in found]))
     return all(arrived for _, arrived in found)
 
 
-def _replay(path: Path, options: ReplayOptions, target: str) -> tuple[dict[str, Any], bool]:
-    run = _whole_id(path, options.run)
-    processes = _Processes()
+def _replay(
+    path: Path, run: str | None, options: ReplayOptions, target: str
+) -> tuple[dict[str, Any], bool]:
+    opened = _Opened()
+    quiets: list[Quiet] = []
 
     @lru_cache
     def resource(run: str) -> Any:
-        return resource_of_run(run, processes.pids.get(run))
+        return resource_of_run(run, opened.of.get(run, {}))
 
     def exporter(signal: Literal["traces", "metrics"]) -> Any:
-        return make_otlp_exporter(signal, endpoint=options.endpoint, protocol=options.protocol)
+        made = make_otlp_exporter(signal, endpoint=options.endpoint, protocol=options.protocol)
+        return _quieted(made, quiets)
 
     sink = history = None
-    listeners: list[Listener] = [processes]
+    listeners: list[Listener] = [opened]
     if not options.dry_run:
         sink = BatchSink(exporter("traces"), resource)
         if options.metrics:
@@ -98,7 +99,8 @@ def _replay(path: Path, options: ReplayOptions, target: str) -> tuple[dict[str, 
     found.not_sent = sink.failed if sink is not None else 0
     points = (history.sent, history.failed) if history is not None else None
     if not options.as_json:
-        print_replayed(path, found, None if options.dry_run else target, points)
+        reason = next((quiet.reason for quiet in quiets if quiet.reason), "")
+        print_replayed(path, found, None if options.dry_run else target, points, reason)
     arrived = not found.not_sent and not (points and points[1])
     return _as_dict(path, found, points), arrived
 
@@ -122,14 +124,30 @@ def _whole_id(path: Path, beginning: str | None) -> str | None:
     return beginning if beginning in runs else runs.pop()
 
 
-class _Processes(Listener):
-    """Which process wrote each run."""
+def _quieted(exporter: Any, quiets: list[Quiet]) -> Any:
+    """The exporter, keeping what it logs for the summary."""
+    quiet = Quiet(exporter)
+    export = exporter.export
+
+    def quietly(batch: Any, *args: Any, **kwargs: Any) -> Any:
+        before = quiet.reason
+        with quiet.watch() as messages:
+            result = export(batch, *args, **kwargs)
+            if before:
+                messages.insert(0, before)  # the first failure says most
+        return result
+
+    exporter.export = quietly
+    quiets.append(quiet)
+    return exporter
+
+
+class _Opened(Listener):
+    """How each run began."""
 
     def __init__(self) -> None:
-        self.pids: dict[str, int] = {}
+        self.of: dict[str, Event] = {}
 
     def event_read(self, run: str, event: Event, row: EventRow | None) -> None:
         if row is not None and row.name == "trace_opened":
-            pid = version_of(event.get("pid"))
-            if pid is not None:
-                self.pids.setdefault(run, pid)
+            self.of.setdefault(run, event)

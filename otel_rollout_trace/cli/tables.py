@@ -15,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from ..check import LogCheck, RunCheck
-from ..replay import Replayed
+from ..replaying import Replayed
 
 __all__ = ["print_check", "print_replayed", "reading"]
 
@@ -42,14 +42,20 @@ def reading(path: Path) -> Iterator[Callable[[int], object]]:
 
 
 def print_replayed(
-    path: Path, found: Replayed, target: str | None, points: tuple[int, int] | None
+    path: Path,
+    found: Replayed,
+    target: str | None,
+    points: tuple[int, int] | None,
+    reason: str,
 ) -> None:
     """What a replay found and sent."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     runs = _many(found.runs, "run")
     console.print(f"[bold]{escape(path.name)}[/bold]: {_many(found.events, 'event')} of {runs}")
     if found.bad_lines:
-        console.print(f"  skipped   {_many(found.bad_lines, 'bad line')}, first: {found.first_bad}")
+        console.print(
+            f"  skipped   {_many(found.bad_lines, 'bad line')}, first: {escape(found.first_bad)}"
+        )
     console.print(f"  attempts  {_outcomes(found.attempts)}")
     console.print(f"  groups    {_outcomes(found.groups)}")
     if found.tokens:
@@ -72,14 +78,15 @@ def print_replayed(
     for number, noun in failed:
         if number:
             print(
-                f"otel-rollout-trace: {_many(number, noun)} did not arrive at {target}",
+                f"otel-rollout-trace: {_many(number, noun)} did not arrive at {target}"
+                + (f": {reason}" if reason else ""),
                 file=sys.stderr,
             )
 
 
 def print_check(result: LogCheck) -> None:
     """What a check found."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     runs = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "started (UTC)", "lasted"):
         runs.add_column(name, no_wrap=True)
@@ -155,4 +162,6 @@ def _time(seconds: float) -> str:
 def _steps(run: RunCheck) -> str:
     if run.first_step is None:
         return "none"
+    if run.first_step == run.last_step:
+        return str(run.first_step)
     return f"{run.first_step}-{run.last_step}"

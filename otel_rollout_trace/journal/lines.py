@@ -60,9 +60,9 @@ def _decode_leniently(line: bytes) -> Any:
             parse_float=_finite,
             strict=False,
         )
+        return _without_surrogates(value)
     except (ValueError, RecursionError) as error:
         raise NotAnEvent(f"not JSON: {error}") from None
-    return _without_surrogates(value)
 
 
 def recover(line: bytes) -> Event | None:

@@ -99,10 +99,12 @@ class LogReader:
             with self.path.open("rb") as raw:
                 events = self._candidates(raw) if self._containing else self._all(raw)
                 yield from self._demanded(events) if self._required else events
-        except (OSError, EOFError, zlib.error) as error:
+        except (OSError, ValueError, EOFError, zlib.error) as error:
             # A gzip file cut short gives all that it holds before this.
             if isinstance(error, EOFError) and not self.strict:
                 self._note(0, "the gzip file ends in the middle", recovered=False)
+                if self._required and not self._found:
+                    self._refuse()
                 return
             reason = getattr(error, "strerror", None) or error
             raise LogError(f"{self.path}: {reason}") from error

@@ -81,6 +81,11 @@ class LogWriter:
         return bool(self._failure)
 
     @property
+    def waiting(self) -> int:
+        """How many lines wait to be written."""
+        return len(self._waiting)
+
+    @property
     def next_try(self) -> float:
         """When the next try is due, on the writer's clock."""
         return self._next_try
@@ -118,7 +123,7 @@ class LogWriter:
                 self._waiting.append(gap)
                 self._waiting_bytes += len(gap)
                 self._append(written)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a path with a NUL in it is the latter
             self._failed(error)
             self._trim()
         else:
@@ -192,8 +197,8 @@ class LogWriter:
             self._torn_bytes = done
             self._torn_size = os.fstat(self._fd).st_size
 
-    def _failed(self, error: OSError) -> None:
-        reason = error.strerror or str(error)
+    def _failed(self, error: OSError | ValueError) -> None:
+        reason = getattr(error, "strerror", None) or str(error)
         if not self._failure:
             logger.warning("%s: %s; events wait in memory and are tried again", self.path, reason)
         self._failure = reason

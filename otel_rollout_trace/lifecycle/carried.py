@@ -6,10 +6,11 @@ Counts of groups that a checkpoint carried over, and attempts that a later run r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..batch_age import sums_of
 from ..events import Event, Vocabulary, id_of, version_counts_of, version_of
+from ..recent import Recent
 
 __all__ = ["Carried", "Published"]
 
@@ -87,16 +88,14 @@ class Carried:
         self._earlier = earlier
         self._vocabulary = vocabulary
         self._one_run = earlier is not None
-        self._published: dict[str, Published] = {}
-        self._attempts: dict[str, tuple[str, str]] = {}
-        self._before: dict[str, tuple[str, str]] = {}
+        self._published: Recent[Published] = Recent(MOST_GROUPS)
+        self._attempts: Recent[tuple[str, str]] = Recent(MOST_ATTEMPTS)
+        self._before: Recent[tuple[str, str]] = Recent(MOST_ATTEMPTS)
         self._versions: dict[str, int | None] = {}
 
     def publish(self, group_id: str, counts: Published) -> None:
         """Note a group's counts."""
-        self._published.pop(group_id, None)
-        self._published[group_id] = counts
-        _trim(self._published, MOST_GROUPS)
+        self._published.put(group_id, counts)
 
     def dispatch(self, run: str, group_id: str, attempt_id: str) -> None:
         """Note where an attempt is from, for a later run that resumes it."""
@@ -118,7 +117,7 @@ class Carried:
                 self.publish(group_id, counts)
         else:
             attempt_id = id_of(event.get("attempt_id"))
-            known = self._attempts.get(attempt_id) if attempt_id is not None else None
+            known = self._attempts.get(attempt_id, None) if attempt_id is not None else None
             # One whose start the log lacks is known by its end.
             if attempt_id is not None and not (row.outcome and known == (run, group_id)):
                 self._remember(run, group_id, attempt_id)
@@ -127,38 +126,30 @@ class Carried:
         """A published group's counts, this run's or an earlier one's."""
         if group_id not in self._published:
             self._read_earlier()
-        return self._published.get(group_id)
+        return self._published.get(group_id, None)
 
     def origin_of(self, attempt_id: str, run: str) -> tuple[str, str] | None:
         """``(run, group id)`` of an attempt, if it is another run's than this one."""
         if attempt_id not in self._attempts:
             self._read_earlier()
         for known in (self._attempts, self._before):
-            origin = known.get(attempt_id)
+            origin = known.get(attempt_id, None)
             if origin is not None and origin[0] != run:
                 return origin
         return None
 
     def _remember(self, run: str, group_id: str, attempt_id: str) -> None:
-        before = self._attempts.pop(attempt_id, None)
+        before = self._attempts.get(attempt_id, None)
         if before is not None and before[0] != run:
-            self._before[attempt_id] = before  # this run uses the id anew
-            _trim(self._before, MOST_ATTEMPTS)
-        self._attempts[attempt_id] = (run, group_id)
-        _trim(self._attempts, MOST_ATTEMPTS)
+            self._before.put(attempt_id, before)  # this run uses the id anew
+        self._attempts.put(attempt_id, (run, group_id))
 
     def _read_earlier(self) -> None:
         if self._earlier is None:
             return
         earlier, self._earlier = self._earlier, None
-        this_run, self._published = self._published, {}
+        this_run, self._published = self._published, Recent(MOST_GROUPS)
         for event in earlier():
             self._note(event)
         for group_id, counts in this_run.items():
             self.publish(group_id, counts)
-
-
-def _trim(known: dict[str, Any], most: int) -> None:
-    """Forget the oldest where there are too many."""
-    if len(known) > most:
-        del known[next(iter(known))]

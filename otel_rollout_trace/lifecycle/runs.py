@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..recent import Recent
 from .items import Attempt, Group, Refit, Segment
 
 __all__ = ["Run"]
@@ -20,6 +21,9 @@ MOST_ENDED: Final = 100_000
 # saw it, the first so many of each.
 MOST_REFITS: Final = 1_024
 MOST_EARLY_REFITS: Final = 64
+
+# So many of the latest keep the counts of every call; older ones of those still out.
+WHOLE_REFITS: Final = 16
 
 
 class Run:
@@ -46,11 +50,11 @@ class Run:
         self.segment = self._new_segment(time, 0)
         self.groups: dict[str, Group] = {}
         self.attempts: dict[str, Attempt] = {}
-        self.ended_groups = _Recent()
+        self.ended_groups: Recent[None] = Recent(MOST_ENDED)
         self.next_refit = 0
-        self._ended_attempts: dict[str, str | None] = {}
-        self._ended_in_groups = _Recent()
-        self._tries: dict[str, int] = {}
+        self._ended_attempts: Recent[str | None] = Recent(MOST_ENDED)
+        self._ended_in_groups: Recent[None] = Recent(MOST_ENDED)
+        self._tries: Recent[int] = Recent(MOST_ENDED)
         # Ids that are new in each group only; the second of two goes under both ids.
         self._ambiguous = False
         # For events that name group and generation only; made when the first one comes.
@@ -97,16 +101,15 @@ class Run:
         """Whether that attempt was here and has ended."""
         if attempt_id not in self._ended_attempts:
             return False
-        if group_id is None or self._ended_attempts[attempt_id] in (group_id, None):
+        if group_id is None or self._ended_attempts.get(attempt_id, None) in (group_id, None):
             return True
         return _both(group_id, attempt_id) in self._ended_in_groups
 
     def name_attempt(self, group_id: str | None, generation: object) -> str:
         """An id for an attempt that has none: its generation, and which try it is."""
         key = f"{group_id}\0{generation}"
-        tries = self._tries[key] = self._tries.pop(key, 0) + 1
-        if len(self._tries) > MOST_ENDED:
-            del self._tries[next(iter(self._tries))]
+        tries = self._tries.get(key, 0) + 1
+        self._tries.put(key, tries)
         return f"generation {generation} try {tries}"
 
     def add_attempt(self, attempt: Attempt) -> None:
@@ -115,27 +118,23 @@ class Run:
         if key in self.attempts:
             self._ambiguous = True
             key = _both(attempt.group_id, key)
+        attempt.key = key
         self.attempts[key] = attempt
         if self._by_generation is not None:
             self._index(attempt)
 
     def remove_attempt(self, attempt: Attempt) -> None:
         """An attempt has ended."""
-        key = attempt.attempt_id
-        if self._ambiguous and self.attempts.get(key) is not attempt:
-            key = next(key for key, other in self.attempts.items() if other is attempt)
-        del self.attempts[key]
+        del self.attempts[attempt.key]
         if self._by_generation is not None:
             self._index(attempt, out=False)
         if attempt.named:
             ended = self._ended_attempts
             if attempt.attempt_id in ended:  # an id that several groups use
-                before = ended.pop(attempt.attempt_id)
-                self._ended_in_groups.add(_both(before, attempt.attempt_id))
-                self._ended_in_groups.add(_both(attempt.group_id, attempt.attempt_id))
-            ended[attempt.attempt_id] = attempt.group_id
-            if len(ended) > MOST_ENDED:
-                del ended[next(iter(ended))]
+                before = ended.get(attempt.attempt_id, None)
+                self._ended_in_groups.put(_both(before, attempt.attempt_id), None)
+                self._ended_in_groups.put(_both(attempt.group_id, attempt.attempt_id), None)
+            ended.put(attempt.attempt_id, attempt.group_id)
 
     def _index(self, attempt: Attempt, *, out: bool = True) -> None:
         if self._by_generation is None or attempt.first is None:
@@ -160,6 +159,8 @@ class Run:
         oldest = next(iter(self.attempts.values()), None)
         needed = oldest.first_refit if oldest is not None else self.next_refit
         del refits[: max(0, needed - refits[0].index)]
+        if len(refits) > WHOLE_REFITS:
+            refits[-WHOLE_REFITS - 1].shrink(self.attempts)
         if len(refits) > MOST_REFITS:
             self._move_into_attempts(refits.pop(0))
 
@@ -188,21 +189,3 @@ class Run:
 
 def _both(group_id: str | None, attempt_id: str) -> str:
     return f"{attempt_id}\0{group_id}"
-
-
-class _Recent:
-    """The newest members of a set without end."""
-
-    __slots__ = ("_members",)
-
-    def __init__(self) -> None:
-        self._members: dict[str, None] = {}
-
-    def __contains__(self, member: str) -> bool:
-        return member in self._members
-
-    def add(self, member: str) -> None:
-        """Remember it, and forget the oldest where there are too many."""
-        self._members[member] = None
-        if len(self._members) > MOST_ENDED:
-            del self._members[next(iter(self._members))]

@@ -254,7 +254,7 @@ class Lifecycle:
     def _end_group(self, run: Run, group: Group, time: int) -> None:
         group.ended = time
         del run.groups[group.group_id]
-        run.ended_groups.add(group.group_id)
+        run.ended_groups.put(group.group_id, None)
         self._open_groups -= 1
         for tell in self._group_ended:
             tell(group)

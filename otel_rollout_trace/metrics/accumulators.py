@@ -149,9 +149,8 @@ class RolloutMetrics(Listener):
         """See `Listener`."""
         if refit.weight_version is not None:
             self.weight_version = refit.weight_version
-        duration = refit.event.get("duration_s")
-        if isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration >= 0:
-            self._observe(Sample("rl.refit.duration", float(duration), ()))
+        if refit.duration is not None:
+            self._observe(Sample("rl.refit.duration", refit.duration, ()))
 
     def stepped(self, step: Step) -> None:
         """See `Listener`."""

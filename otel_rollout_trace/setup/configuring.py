@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
+from ..events import version_of
 from ..metrics import rollout_views
 from ..recorder import RolloutTrace, log_path
 from ..resource import detect
-from .exporters import endpoint_of, exporter_names, make_exporter, protocol_of
+from .exporters import exporter_names, make_exporter, protocol_of, target_of
 from .providers import CountingExporter, CountingProcessor, RolloutTracerProvider, Telemetry
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ __all__ = ["DEFAULT_SERVICE_NAME", "configure", "resource_of", "resource_of_run"
 logger = logging.getLogger(__name__)
 
 DEFAULT_SERVICE_NAME = "rollout-trace"
+
+_T = TypeVar("_T")
+
+
+class _WrongArgumentError(ValueError):
+    """Something that the caller gave cannot be used."""
 
 
 def configure(
@@ -79,16 +86,20 @@ def configure(
     tracer_provider: RolloutTracerProvider | None = None
     meter_provider: MeterProvider | None = None
     exporters: list[CountingExporter] = []
+    resource: Resource | None = None
     if not disabled:
         resource = resource_of(run, service_name, resource_attributes)
         if _unset(trace.get_tracer_provider(), "tracer"):
-            tracer_provider, exporters = _tracer_provider(resource, log, otlp)
+            made = _without_errors(lambda: _tracer_provider(resource, log, otlp))
+            tracer_provider, exporters = made or (None, [])
         if _unset(metrics.get_meter_provider(), "meter"):
-            meter_provider = _meter_provider(resource, otlp)
+            meter_provider = _without_errors(lambda: _meter_provider(resource, otlp))
     if tracer_provider is not None:
         trace.set_tracer_provider(tracer_provider)
     if meter_provider is not None:
         metrics.set_meter_provider(meter_provider)
+    if not disabled and tracer_provider is None and (endpoint or protocol or headers):
+        logger.warning("a tracer provider is set already: endpoint, protocol, headers are its own")
     telemetry = _ours(trace.get_tracer_provider())
     if telemetry is None or tracer_provider is not None or meter_provider is not None:
         telemetry = Telemetry(tracer_provider, meter_provider, exporters)
@@ -96,6 +107,8 @@ def configure(
         log,
         synonyms=synonyms,
         close_timeout=close_timeout,
+        # So that a replay sends the very spans, where they came from included.
+        opened={"resource": dict(resource.attributes)} if resource is not None else None,
         on_close=lambda left: telemetry.drain(left, log, run),
         run=run,
     )
@@ -121,11 +134,20 @@ def resource_of(
     return Resource(merged)
 
 
-def resource_of_run(run: str, pid: int | None) -> Resource:
+def resource_of_run(run: str, opened: Mapping[str, Any]) -> Resource:
     """The resource of a run that another process recorded, as far as its log tells.
 
     Not where this process runs: a replay on a laptop must not say that the run was there.
+
+    Args:
+        run: the run's id.
+        opened: its ``trace_opened`` event, empty where the log has none.
     """
+    told = opened.get("resource")
+    if isinstance(told, dict):
+        plain = {key: value for key, value in told.items() if isinstance(value, (str, int, float))}
+        return Resource(plain | {"service.instance.id": run})
+    pid = version_of(opened.get("pid"))
     merged: dict[str, Any] = {"service.instance.id": run, **Resource.create().attributes}
     if str(merged.get("service.name", "")).startswith("unknown_service"):
         merged["service.name"] = DEFAULT_SERVICE_NAME
@@ -148,6 +170,17 @@ def _unset(provider: ApiTracerProvider | ApiMeterProvider, kind: str) -> bool:
     return False
 
 
+def _without_errors(make: Callable[[], _T]) -> _T | None:
+    """What can be made of the environment; a run is not stopped for what it has wrong."""
+    try:
+        return make()
+    except _WrongArgumentError:
+        raise
+    except Exception as error:
+        logger.error("telemetry cannot be set up, the log is written: %s", error)
+        return None
+
+
 def _tracer_provider(
     resource: Resource, log: Any, otlp: dict[str, Any]
 ) -> tuple[RolloutTracerProvider | None, list[CountingExporter]]:
@@ -157,7 +190,9 @@ def _tracer_provider(
             continue  # the trace writes that file itself, as things happen
         exporter = _made(name, "traces", otlp)
         if exporter is not None:
-            target = otlp["endpoint"] or endpoint_of("traces") or name
+            target = name
+            if name == "otlp":
+                target = target_of("traces", otlp["endpoint"], otlp["protocol"])
             exporters.append(CountingExporter(exporter, target))
     if not exporters:
         return None, []
@@ -187,6 +222,6 @@ def _made(name: str, signal: Any, otlp: dict[str, Any]) -> Any:
         return make_exporter(name, signal, **(otlp if name == "otlp" else {}))
     except Exception as error:
         if otlp["endpoint"] and name == "otlp" and isinstance(error, ValueError):
-            raise
+            raise _WrongArgumentError(str(error)) from None
         logger.error("%s exporter %r cannot be used: %s", signal, name, error)
         return None

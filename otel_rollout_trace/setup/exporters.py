@@ -11,7 +11,14 @@ from urllib.parse import urlsplit
 
 from .quiet import Outage
 
-__all__ = ["PROTOCOLS", "exporter_names", "make_exporter", "make_otlp_exporter", "protocol_of"]
+__all__ = [
+    "PROTOCOLS",
+    "exporter_names",
+    "make_exporter",
+    "make_otlp_exporter",
+    "protocol_of",
+    "target_of",
+]
 
 Signal = Literal["traces", "metrics"]
 
@@ -19,6 +26,7 @@ PROTOCOLS: Final = ("grpc", "http/protobuf")
 """The OTLP protocols that there are exporters for."""
 
 _GRPC_PORT: Final = 4317
+_DEFAULTS: Final = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:4318"}
 _GROUPS: Final = {
     "traces": "opentelemetry_traces_exporter",
     "metrics": "opentelemetry_metrics_exporter",
@@ -69,6 +77,11 @@ def endpoint_of(signal: Signal) -> str:
     )
 
 
+def target_of(signal: Signal, endpoint: str | None = None, protocol: str | None = None) -> str:
+    """The receiver's address, as it is told to people."""
+    return endpoint or endpoint_of(signal) or _DEFAULTS[protocol_of(signal, endpoint, protocol)]
+
+
 def make_otlp_exporter(
     signal: Signal,
     *,
@@ -104,7 +117,7 @@ def make_otlp_exporter(
     name = "otlp_proto_grpc" if chosen == "grpc" else "otlp_proto_http"
     kind = _load(signal, name)
     if signal == "metrics":
-        kind = _quiet(kind, settings.get("endpoint") or endpoint_of(signal) or name)
+        kind = _quiet(kind, target_of(signal, endpoint, protocol))
     return kind(**settings)
 
 
@@ -117,9 +130,9 @@ def _quiet(kind: Any, target: str) -> Any:
             self.outage = Outage(self, "metrics", target)
 
         def export(self, *args: Any, **kwargs: Any) -> Any:
-            with self.outage.watch() as messages:
+            with self.outage.watch():
                 result = super().export(*args, **kwargs)
-            self.outage.note(bool(result.value == 0), messages)
+            self.outage.note(bool(result.value == 0))
             return result
 
     return Quiet

@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 # spans would drop the oldest of them.
 _QUEUED_SPANS: Final = 65_536
 _EXPORT_DELAY_MS: Final = 1_000
+_BATCH_SPANS: Final = 512
 
 # What these do when a span starts is nothing.
 _IDLE_STARTS: Final = (
@@ -90,6 +91,8 @@ class CountingExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See ``SpanExporter``."""
+        if self._stopped:
+            return SpanExportResult.FAILURE
         ours = sum(1 for span in spans if _is_ours(span))
         with self.outage.watch() as messages:
             try:
@@ -100,7 +103,7 @@ class CountingExporter(SpanExporter):
         arrived = result is SpanExportResult.SUCCESS
         if arrived:
             self.sent += ours
-        self.outage.note(arrived, messages)
+        self.outage.note(arrived)
         return result
 
     def shutdown(self) -> None:
@@ -193,6 +196,7 @@ class Telemetry:
             failed = exporter.unsent()
             self._unreachable = self._unreachable or failed > 0
             if failed:
+                exporter.outage.note(False)  # before what follows from it
                 logger.warning(
                     "%d span(s) of run %s were not sent; "
                     "otel-rollout-trace replay %s --run %s sends them",
@@ -231,9 +235,13 @@ class CountingProcessor(BatchSpanProcessor):
 
     def __init__(self, exporter: CountingExporter) -> None:
         environ = os.environ
+        queue_size = _number(environ.get("OTEL_BSP_MAX_QUEUE_SIZE"), _QUEUED_SPANS)
+        batch_size = _number(environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), _BATCH_SPANS)
         super().__init__(
             exporter,
-            max_queue_size=None if environ.get("OTEL_BSP_MAX_QUEUE_SIZE") else _QUEUED_SPANS,
+            max_queue_size=queue_size,
+            # The SDK refuses a batch that is larger than the queue.
+            max_export_batch_size=min(batch_size, queue_size),
             schedule_delay_millis=(
                 None if environ.get("OTEL_BSP_SCHEDULE_DELAY") else _EXPORT_DELAY_MS
             ),
@@ -245,6 +253,15 @@ class CountingProcessor(BatchSpanProcessor):
         if span.context is not None and span.context.trace_flags.sampled and _is_ours(span):
             self._counting.handed += 1
         super().on_end(span)
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    """A setting that must be a whole number above zero; what is none is left out."""
+    try:
+        return max(1, int(text or otherwise))
+    except ValueError:
+        logger.warning("%r is not a number; %d is used", text, otherwise)
+        return otherwise
 
 
 def _within(timeout: float, work: Callable[[], None]) -> None:

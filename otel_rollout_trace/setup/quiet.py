@@ -8,16 +8,17 @@ kept back, and the first of it becomes the reason in a single message.
 from __future__ import annotations
 
 import logging
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-__all__ = ["Outage"]
+__all__ = ["Outage", "Quiet"]
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_REASON: Final = 160
+_LONGEST_REASON: Final = 200
 
 _exporting = threading.local()
 
@@ -34,8 +35,37 @@ class _KeptBack(logging.Filter):
 _FILTER: Final = _KeptBack()
 
 
-class Outage:
-    """Whether what an exporter sends arrives, said when it changes for the first time.
+class Quiet:
+    """Keeps back what an exporter logs while it exports.
+
+    Args:
+        exporter: the exporter.
+    """
+
+    def __init__(self, exporter: Any) -> None:
+        self._messages: list[str] = []
+        for base in type(exporter).__mro__:
+            if base.__module__.startswith("opentelemetry.exporter"):
+                logging.getLogger(base.__module__).addFilter(_FILTER)
+
+    @property
+    def reason(self) -> str:
+        """The first that the latest export had to say; empty for nothing."""
+        first = next(iter(self._messages), "")
+        return textwrap.shorten(first, _LONGEST_REASON, placeholder=" ...")
+
+    @contextmanager
+    def watch(self) -> Iterator[list[str]]:
+        """While an export goes on; gives the list that its messages go into."""
+        _exporting.messages = self._messages = []
+        try:
+            yield self._messages
+        finally:
+            _exporting.messages = None
+
+
+class Outage(Quiet):
+    """Whether what an exporter sends arrives, said when that changes.
 
     Args:
         exporter: whose logging is kept back while it exports.
@@ -47,34 +77,21 @@ class Outage:
     """
 
     def __init__(self, exporter: Any, what: str, target: str) -> None:
+        super().__init__(exporter)
         self._what = what
         self._target = target
         self._said = False
         self.going_on = False
-        for base in type(exporter).__mro__:
-            if base.__module__.startswith("opentelemetry.exporter"):
-                logging.getLogger(base.__module__).addFilter(_FILTER)
 
-    @contextmanager
-    def watch(self) -> Iterator[list[str]]:
-        """Keep back what the exporter logs; gives the list that it goes into."""
-        messages: list[str] = []
-        _exporting.messages = messages
-        try:
-            yield messages
-        finally:
-            _exporting.messages = None
-
-    def note(self, arrived: bool, messages: list[str]) -> None:
-        """Say that nothing arrives, or that it does again; each once."""
+    def note(self, arrived: bool) -> None:
+        """Say that nothing arrives, once, or that it does again."""
         if not arrived and not self._said:
             self._said = True
-            reason = messages[0][:_LONGEST_REASON] if messages else "the export failed"
             logger.warning(
                 "%s do not reach %s; the log file is complete and can be replayed (said once): %s",
                 self._what,
                 self._target,
-                reason,
+                self.reason or "no answer yet",
             )
         elif arrived and self.going_on:
             logger.warning("%s reach %s again", self._what, self._target)

@@ -17,6 +17,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
+from ..recent import Recent
 from ..version import __version__
 from . import names
 from .record import SpanRecord
@@ -87,7 +88,7 @@ class TracerSink:
             self._ids = generator
         elif generator is not None:
             self._ids = tracer.id_generator = ComputedIds(generator)
-        self._sampled: dict[int, bool] = {}
+        self._sampled: Recent[bool] = Recent(_MOST_DECISIONS)
 
     def emit(self, record: SpanRecord) -> None:
         """Start the span, fill it, end it."""
@@ -132,7 +133,8 @@ class TracerSink:
         """
         if self._sampler is None or record.name == names.RUN_SPAN:
             return True
-        sampled = self._sampled.get(record.trace_id)
+        key = f"{record.trace_id:x}"
+        sampled = self._sampled.get(key, None)
         if sampled is None:
             result = self._sampler.should_sample(
                 Context(),
@@ -142,9 +144,8 @@ class TracerSink:
                 {names.RUN_ID: record.attributes[names.RUN_ID]},
                 (),
             )
-            sampled = self._sampled[record.trace_id] = result.decision.is_recording()
-            if len(self._sampled) > _MOST_DECISIONS:
-                del self._sampled[next(iter(self._sampled))]
+            sampled = result.decision.is_recording()
+            self._sampled.put(key, sampled)
         return sampled
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ..events import HEADER, Event, clamped, version_counts_of
+from ..values import degrade
 from . import names
 
 __all__ = ["AttributeValue", "Attributes", "Put", "line_text", "put_arrays", "put_fields"]
@@ -54,7 +55,15 @@ _ANSWERS: Final = {
 
 def line_text(event: Event) -> str:
     """An event's line, as text."""
-    return _encode(event).decode()
+    return _text_of(event)
+
+
+def _text_of(value: Any) -> str:
+    """A nested value as JSON text; one nested without end is cut."""
+    try:
+        return _encode(value).decode()
+    except RecursionError:
+        return _encode(degrade(value)).decode()
 
 
 def put_fields(
@@ -95,7 +104,7 @@ def put_fields(
         elif kind is float or kind is bool or (kind is int and -(2**63) <= value < 2**63):
             attributes[name] = value
         else:
-            attributes[name] = _encode(value).decode()
+            attributes[name] = _text_of(value)
             exact = exact and kind is not int and name.startswith(names.FIELD_PREFIX)
     if found == total:
         return _ANSWERS[exact, False]
@@ -126,7 +135,7 @@ def _put_others(attributes: Attributes, event: Event, plan: Mapping[str, str]) -
         elif kind is bool or kind is float or (kind is int and -(2**63) <= value < 2**63):
             attributes[name] = value
         else:
-            attributes[name] = _encode(value).decode()
+            attributes[name] = _text_of(value)
             exact = exact and kind in (dict, list)
     return exact
 
@@ -163,9 +172,9 @@ def _put_counts(attributes: Attributes, value: Any) -> bool:
 
 def _put_ids(attributes: Attributes, value: Any) -> bool:
     if type(value) is not list:
-        attributes[names.FIELD_PREFIX + "group_ids"] = _encode(value).decode()
+        attributes[names.FIELD_PREFIX + "group_ids"] = _text_of(value)
         return False
     attributes[names.GROUP_IDS] = tuple(
-        item if type(item) is str else _encode(item).decode() for item in value
+        item if type(item) is str else _text_of(item) for item in value
     )
     return all(type(item) is str for item in value)

@@ -7,7 +7,7 @@ The attributes say what the line says. Where they could not give it back exactly
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ..events import VOCABULARY
 from ..lifecycle import Group, Moment, Refit, Step
@@ -113,7 +113,6 @@ def refit_event(refit: Refit, tokens: int | None) -> SpanEvent:
         attributes[names.WEIGHT_VERSION] = refit.weight_version
     if tokens is not None:
         attributes[names.TOKENS_GENERATED] = tokens
-    duration: Any = refit.event.get("duration_s")
-    if isinstance(duration, (int, float)) and not isinstance(duration, bool):
-        attributes[names.REFIT_DURATION] = float(duration)
+    if refit.duration is not None:
+        attributes[names.REFIT_DURATION] = refit.duration
     return SpanEvent(names.REFIT_EVENT, refit.time * 1000, attributes)

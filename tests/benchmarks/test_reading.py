@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from otel_rollout_trace.replay import replay_into
+from otel_rollout_trace.replaying import replay_into
 
 from .report import Report, median_ratio, take_turns
 from .workload import write_log
