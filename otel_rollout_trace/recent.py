@@ -11,19 +11,19 @@ D = TypeVar("D")
 
 
 class Recent(Generic[V]):
-    """Keeps the newest entries: all of the last ``most / 2``, none older than ``most``.
+    """Keeps the newest entries: all of the last ``most``, none older than twice as many.
 
     Two generations, of which the older is dropped whole: taking the oldest entry
     out of one dictionary, over and over, gets slower with each.
 
     Args:
-        most: how many entries are kept at the most.
+        most: how many entries are kept at the least, once there were so many.
     """
 
-    __slots__ = ("_half", "_newer", "_older")
+    __slots__ = ("_most", "_newer", "_older")
 
     def __init__(self, most: int) -> None:
-        self._half = max(1, most // 2)
+        self._most = most
         self._newer: dict[str, V] = {}
         self._older: dict[str, V] = {}
 
@@ -38,7 +38,7 @@ class Recent(Generic[V]):
 
     def put(self, key: str, value: V) -> None:
         """Remember it."""
-        if len(self._newer) >= self._half and key not in self._newer:
+        if len(self._newer) >= self._most and key not in self._newer:
             self._older, self._newer = self._newer, {}
         self._newer[key] = value
 

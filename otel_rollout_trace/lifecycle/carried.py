@@ -16,8 +16,8 @@ __all__ = ["Carried", "Published"]
 
 # The newest of each are kept. A group is trained within a few steps of being
 # published, so what falls out was trained, or never will be.
-MOST_GROUPS: Final = 100_000
-MOST_ATTEMPTS: Final = 100_000
+MOST_GROUPS: Final = 50_000
+MOST_ATTEMPTS: Final = 50_000
 
 
 class Published(NamedTuple):

@@ -14,7 +14,7 @@ SEGMENT_MICROS: Final = 300 * 1_000_000
 
 # Ids of what has ended are remembered, so that a late event does not begin it
 # again: two different spans under one id are never sent. The newest so many.
-MOST_ENDED: Final = 100_000
+MOST_ENDED: Final = 50_000
 
 # Refits are kept while an attempt is out that may have seen them. A stuck one
 # would keep them all: past this many the oldest moves into the attempts that

@@ -61,11 +61,8 @@ class Lifecycle:
         carried: Carried | None = None,
     ) -> None:
         # This one is called for every event: only who wants it.
-        self._event_read = [
-            each.event_read
-            for each in listeners
-            if type(each).event_read is not Listener.event_read
-        ]
+        wanting = [e for e in listeners if type(e).event_read is not Listener.event_read]
+        self._event_read = [each.event_read for each in wanting]
         self._attempt_started = [each.attempt_started for each in listeners]
         self._attempt_ended = [each.attempt_ended for each in listeners]
         self._group_started = [each.group_started for each in listeners]

@@ -31,7 +31,7 @@ __all__ = ["ProcessorSink", "TracerSink"]
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 # Traces whose sampling is remembered: their groups are open, or ended a short while ago.
-_MOST_DECISIONS: Final = 100_000
+_MOST_DECISIONS: Final = 50_000
 
 
 class ComputedIds:
