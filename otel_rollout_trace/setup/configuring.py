@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
 from ..events import version_of
 from ..metrics import rollout_views
@@ -124,10 +124,7 @@ def resource_of(
     ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` win over what is
     detected, and what is given wins over them.
     """
-    from_environment = Resource.create().attributes
-    merged: dict[str, Any] = {**detect(), "service.instance.id": run, **from_environment}
-    if str(merged.get("service.name", "")).startswith("unknown_service"):
-        merged["service.name"] = DEFAULT_SERVICE_NAME
+    merged = _base(run, detect())
     merged.update(attributes or {})
     if service_name:
         merged["service.name"] = service_name
@@ -148,13 +145,19 @@ def resource_of_run(run: str, opened: Mapping[str, Any]) -> Resource:
         plain = {key: value for key, value in told.items() if isinstance(value, (str, int, float))}
         return Resource(plain | {"service.instance.id": run})
     pid = version_of(opened.get("pid"))
-    merged: dict[str, Any] = {"service.instance.id": run, **Resource.create().attributes}
-    if str(merged.get("service.name", "")).startswith("unknown_service"):
-        merged["service.name"] = DEFAULT_SERVICE_NAME
-    merged["service.instance.id"] = run
-    if pid is not None:
-        merged["process.pid"] = pid
-    return Resource(merged)
+    return Resource(_base(run, {"process.pid": pid} if pid is not None else {}))
+
+
+def _base(run: str, detected: Mapping[str, Any]) -> dict[str, Any]:
+    """What the SDK says of itself, what is detected, what the environment says; in this order."""
+    return {
+        **Resource.create().attributes,
+        "service.name": DEFAULT_SERVICE_NAME,
+        # The SDK makes one up, and a run has one.
+        "service.instance.id": run,
+        **detected,
+        **OTELResourceDetector().detect().attributes,
+    }
 
 
 def _ours(provider: ApiTracerProvider) -> Telemetry | None:
