@@ -34,6 +34,8 @@ ROLLOUT_TRACE_FILENAME: Final = "rollout_trace.jsonl"
 """What the log is called in a run's directory."""
 
 _encode: Final = msgspec.json.Encoder(enc_hook=number_of).encode
+_now_ns: Final = time.time_ns
+_PLAIN: Final = frozenset({str, int, bool})
 
 
 def log_path(path: str | os.PathLike[str] | None) -> Path:
@@ -140,25 +142,22 @@ class RolloutTrace:
         try:
             record = {
                 # Whole microseconds: they survive the way into nanoseconds and back.
-                "t": time.time_ns() // 1000 / 1e6,
+                "t": _now_ns() // 1000 / 1e6,
                 "run": self.run,
                 "event": event,
                 **fields,
             }
-            if len(record) - len(fields) != 3 or type(event) is not str or not event:
-                raise ValueError
-            nested = False
-            for value in fields.values():
-                kind = type(value)
-                if kind is str or kind is int:
-                    continue
-                if kind is not float:
-                    nested = True
-                elif value - value != 0.0:
-                    raise ValueError  # NaN or an infinity
             line = _encode(record)
-            if nested and b"null" in line:
-                raise ValueError  # a None, or what JSON has no other word for
+            if len(record) - len(fields) != 3 or type(event) is not str or not event:
+                raise ValueError  # a field of the header's name, or no event's name
+            # Whatever is neither text nor a whole number may hold a NaN, which is
+            # written as null: that is looked at once more.
+            if (
+                not _PLAIN.issuperset(map(type, fields.values()))
+                and b"null" in line
+                and any(map(_may_be_lossy, fields.values()))
+            ):
+                raise ValueError
         except Exception:
             try:
                 line = self._encode_oddly(event, fields)
@@ -270,6 +269,13 @@ class RolloutTrace:
                 }
             )
         )
+
+
+def _may_be_lossy(value: object) -> bool:
+    """Whether the null in a line may stand for something other than None."""
+    if type(value) is float:
+        return not math.isfinite(value)
+    return value is not None and type(value) not in _PLAIN
 
 
 def _time_of(value: object) -> float | None:
