@@ -14,6 +14,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +29,9 @@ _LONGEST_PAUSE_S: Final = 5.0
 # file system that is a question to a server.
 _LOOK_S: Final = 0.1
 
-# Bytes handed to one write(2). Appends of whole lines in one call do not mix
+# Lines handed to one write(2). Appends of whole lines in one call do not mix
 # with those of another process that writes the same file.
-_WRITE_BYTES: Final = 1 << 20
+_WRITE_LINES: Final = 4_096
 
 
 class LogWriter:
@@ -64,7 +65,6 @@ class LogWriter:
         self._fd = -1
         self._identity: tuple[int, int] | None = None
         self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
         self._untold = 0  # lines lost since the last trace_gap
         # Bytes of the first waiting line that a partial write left in the file,
         # and the file's size then: the rest may follow only if it is still so.
@@ -106,9 +106,7 @@ class LogWriter:
             The lines that are in the file now and were not before the call, in
             order, a ``trace_gap`` line among them where one was due.
         """
-        for line in lines:
-            self._waiting.append(line)
-            self._waiting_bytes += len(line)
+        self._waiting.extend(lines)
         if self._failure and not now and self._clock() < self._next_try:
             self._trim()
             return []
@@ -121,7 +119,6 @@ class LogWriter:
                 gap = self._gap_line(self._untold)
                 self._untold = 0
                 self._waiting.append(gap)
-                self._waiting_bytes += len(gap)
                 self._append(written)
         except (OSError, ValueError) as error:  # a path with a NUL in it is the latter
             self._failed(error)
@@ -136,7 +133,6 @@ class LogWriter:
         """Close the file. Lines that still wait count as lost."""
         self.lost += len(self._waiting)
         self._waiting.clear()
-        self._waiting_bytes = 0
         self._release()
 
     def _open(self, *, look: bool) -> None:
@@ -168,13 +164,10 @@ class LogWriter:
 
     def _append(self, written: list[bytes]) -> None:
         """One write of as many waiting lines as go into one; moves what got there."""
-        lines: list[bytes] = []
-        size = 0
-        for line in self._waiting:
-            lines.append(line)
-            size += len(line) + 1
-            if size >= _WRITE_BYTES:
-                break
+        waiting = self._waiting
+        lines = (
+            list(waiting) if len(waiting) <= _WRITE_LINES else list(islice(waiting, _WRITE_LINES))
+        )
         block = b"\n".join(lines) + b"\n"
         lead = 0
         if self._torn_bytes:
@@ -184,15 +177,22 @@ class LogWriter:
             else:  # another process has written since: begin the line again, on its own
                 block = b"\n" + block
                 lead = 1
-        done = os.write(self._fd, block) - lead
+        wrote = os.write(self._fd, block)
         self._torn_bytes = 0
+        if wrote == len(block):
+            written.extend(lines)
+            if len(lines) == len(waiting):
+                waiting.clear()
+            else:
+                for _ in lines:
+                    waiting.popleft()
+            return
+        done = wrote - lead
         for line in lines:
             if done < len(line) + 1:
                 break
             done -= len(line) + 1
-            self._waiting.popleft()
-            self._waiting_bytes -= len(line)
-            written.append(line)
+            written.append(waiting.popleft())
         if done > 0:
             self._torn_bytes = done
             self._torn_size = os.fstat(self._fd).st_size
@@ -210,8 +210,9 @@ class LogWriter:
 
     def _trim(self) -> None:
         """Drop the newest waiting lines that are more than the buffer holds."""
-        while self._waiting_bytes > self._buffer_bytes and len(self._waiting) > 1:
-            self._waiting_bytes -= len(self._waiting.pop())
+        size = sum(map(len, self._waiting))
+        while size > self._buffer_bytes and len(self._waiting) > 1:
+            size -= len(self._waiting.pop())
             self.lose(1)
 
     def _release(self) -> None:
