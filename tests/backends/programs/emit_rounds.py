@@ -11,7 +11,7 @@ import time
 
 import otel_rollout_trace
 
-GROUPS = 100
+GROUPS = 50
 ATTEMPTS = 4
 
 logging.basicConfig(format="%(name)s %(levelname)s %(message)s")
