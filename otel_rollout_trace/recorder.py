@@ -115,8 +115,7 @@ class RolloutTrace:
         )
         self._worker = self._make()
         _open_traces.add(self)
-        self._opened = dict(opened or {})
-        self.emit("trace_opened", pid=os.getpid(), **self._opened)
+        self.emit("trace_opened", pid=os.getpid(), **(opened or {}))
 
     @property
     def enabled(self) -> bool:
@@ -254,7 +253,8 @@ class RolloutTrace:
         self._worker.forget()
         self.run = uuid.uuid4().hex
         self._worker = self._make()
-        # Queued, not sent: a child that never emits leaves no trace of itself.
+        # Queued, not sent: a child that never emits leaves no trace of itself. What
+        # was given for the parent's opening, its resource say, is not the child's.
         self._worker.queue.append(
             _encode(
                 {
@@ -262,7 +262,6 @@ class RolloutTrace:
                     "run": self.run,
                     "event": "trace_opened",
                     "pid": os.getpid(),
-                    **self._opened,
                 }
             )
         )

@@ -91,4 +91,4 @@ _WORK: Final[Mapping[str, Callable[[str], Any]]] = {
 
 if __name__ == "__main__":
     result = _WORK[sys.argv[1]](sys.argv[2])
-    print(json.dumps({"result": result, **_usage()}))  # noqa: T201
+    print(json.dumps({"result": result, **_usage()}))  # noqa: T201 - the parent reads it

@@ -44,7 +44,7 @@ def take_turns(
     rounds: int,
 ) -> None:
     """Run others, ours, others, ours, ...; pytest-benchmark's table shows ours."""
-    benchmark.pedantic(ours, setup=others, rounds=rounds)  # type: ignore[no-untyped-call]
+    benchmark.pedantic(ours, setup=others, rounds=rounds)  # type: ignore[no-untyped-call] # - it has no types
 
 
 def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
