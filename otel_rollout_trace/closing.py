@@ -66,8 +66,10 @@ class _Closing:
         """Close once nothing can be recorded any more."""
         try:
             _Watcher(self.close_all).start()
-        except RuntimeError:  # too late for a thread
-            self.close_all()
+        except RuntimeError:
+            # Python 3.12.0 and 3.12.1 start no thread any more. Registered last, this
+            # runs before every other exit handler, and when all threads are joined.
+            atexit.register(self.close_all)
 
     def remove(self, item: Closable) -> None:
         self._open.pop(id(item), None)
