@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,19 +77,20 @@ class LiveProjection:
         """How many written lines were not projected yet."""
         return len(self._backlog)
 
-    def add(self, lines: Sequence[bytes]) -> None:
-        """Take lines that were written, to be projected later."""
+    def add(self, block: bytes) -> None:
+        """Take whole lines that were written, to be projected later."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + _LOOK_S
             self.look_for_providers()
-        self._written += len(lines)
+        number = block.count(b"\n")
+        self._written += number
         if not self._projections:
             return
-        if len(self._backlog) + len(lines) > MOST_BEHIND:
-            self.skipped += len(lines)
+        if len(self._backlog) + number > MOST_BEHIND:
+            self.skipped += number
         else:
-            self._backlog.extend(lines)
+            self._backlog.extend(block.split(b"\n")[:-1])
 
     def project(self, most: int) -> None:
         """Project at most so many lines."""

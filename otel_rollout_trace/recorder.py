@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .events import HEADER, MAX_SECONDS, Vocabulary
+from .events import HEADER, MAX_SECONDS, Vocabulary, micros_of
 from .journal import LogWriter
 from .values import Degraded, number_of
 from .worker import MOST_QUEUED, Worker
@@ -140,29 +140,26 @@ class RolloutTrace:
         if worker is None:
             return
         try:
-            record = {
-                # Whole microseconds: they survive the way into nanoseconds and back.
-                "t": _now_ns() // 1000 / 1e6,
-                "run": self.run,
-                "event": event,
-                **fields,
-            }
-            line = _encode(record)
-            if len(record) - len(fields) != 3 or type(event) is not str or not event:
-                raise ValueError  # a field of the header's name, or no event's name
+            now = _now_ns()
+            encoded = _encode(fields)
+            if type(event) is not str or not event:
+                raise ValueError
+            if "t" in fields or "run" in fields or "event" in fields:  # the header's
+                raise ValueError
             # A NaN is written as null, and wants a warning. Most lines have no "l" at
             # all, which is far quicker to find out than that they have no null.
-            if _L in line and line.rfind(b"null") >= 0 and any(map(_lossy, fields.values())):
+            if _L in encoded and encoded.rfind(b"null") >= 0 and any(map(_lossy, fields.values())):
                 raise ValueError
+            item = (now, event, encoded)
         except Exception:
             try:
-                line = self._encode_oddly(event, fields)
+                item = self._odd_item(event, fields)
             except Exception:  # at the end of the stack, say: even that takes a few calls
                 worker.overflow()
                 return
         queue = worker.queue
         if len(queue) < MOST_QUEUED:
-            queue.append(line)
+            queue.append(item)
         else:
             worker.overflow()
         if worker.asleep:
@@ -212,26 +209,28 @@ class RolloutTrace:
             return "RolloutTrace(None)"
         return f"<RolloutTrace {str(self.path)!r} run={self.run}>"
 
-    def _encode_oddly(self, event: object, fields: dict[str, Any]) -> bytes:
-        """The line of an event that does not encode as it is."""
-        now = time.time_ns() // 1000 / 1e6
+    def _odd_item(self, event: object, fields: dict[str, Any]) -> tuple[int, str, bytes]:
+        """What is queued of an event that does not encode as it is."""
+        now = _now_ns()
         try:
-            return self._encode_degraded(now, event, dict(fields))
+            return self._degraded_item(now, event, dict(fields))
         except Exception as error:  # nothing known gets here; emit must not raise even so
             name = event if isinstance(event, str) and event.isascii() else "unreadable_event"
-            record = {"t": now, "run": self.run, "event": name, "error": type(error).__name__}
-            return _encode(record)
+            return now, str(name), _encode({"error": type(error).__name__})
 
-    def _encode_degraded(self, now: float, event: object, fields: dict[str, Any]) -> bytes:
+    def _degraded_item(
+        self, now: int, event: object, fields: dict[str, Any]
+    ) -> tuple[int, str, bytes]:
         if event is None and "event" in fields:
             event = fields.pop("event")  # emit(event="...") as a keyword
         name = Degraded(event)
         text = name.value if isinstance(name.value, str) and name.value else str(name.value or "")
-        record: dict[str, Any] = {"t": now, "run": self.run, "event": text or "unnamed_event"}
-        given = _time_of(fields.get("t"))
+        text = text or "unnamed_event"
+        given = _nanos_of(fields.get("t"))
         if given is not None:
-            record["t"] = given
+            now = given
             del fields["t"]
+        record: dict[str, Any] = {}
         for field, value in fields.items():
             plain = Degraded({field: value})
             (key, kept), *_ = plain.value.items()
@@ -240,10 +239,10 @@ class RolloutTrace:
             record[key] = kept
             if (plain.changed or key != field) and self._worker is not None:
                 self._worker.notice(text, field)
-        return _encode(record)
+        return now, text, _encode(record)
 
     def _gap_line(self, lost: int) -> bytes:
-        now = time.time_ns() // 1000 / 1e6
+        now = _now_ns() // 1000 / 1e6
         return _encode({"t": now, "run": self.run, "event": "trace_gap", "lost": lost})
 
     def _after_fork(self) -> None:
@@ -255,16 +254,8 @@ class RolloutTrace:
         self._worker = self._make()
         # Queued, not sent: a child that never emits leaves no trace of itself. What
         # was given for the parent's opening, its resource say, is not the child's.
-        self._worker.queue.append(
-            _encode(
-                {
-                    "t": time.time_ns() // 1000 / 1e6,
-                    "run": self.run,
-                    "event": "trace_opened",
-                    "pid": os.getpid(),
-                }
-            )
-        )
+        pid = _encode({"pid": os.getpid()})
+        self._worker.queue.append((_now_ns(), "trace_opened", pid))
 
 
 def _lossy(value: object) -> bool:
@@ -274,8 +265,8 @@ def _lossy(value: object) -> bool:
     return value is not None and type(value) not in _PLAIN
 
 
-def _time_of(value: object) -> float | None:
-    """A caller's ``t`` to the microsecond; None for what is no time since the epoch."""
+def _nanos_of(value: object) -> int | None:
+    """A caller's ``t`` in nanoseconds, to the microsecond; None for what is no time."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -284,7 +275,7 @@ def _time_of(value: object) -> float | None:
         return None
     if not math.isfinite(seconds) or not 0 <= seconds < MAX_SECONDS:
         return None
-    return round(seconds, 6)
+    return micros_of(seconds) * 1000
 
 
 _open_traces: weakref.WeakSet[RolloutTrace] = weakref.WeakSet()

@@ -24,6 +24,10 @@ def _line(number: int) -> bytes:
     return json.dumps({"t": 1.0, "run": "r", "event": "x", "number": number}).encode()
 
 
+def _write(writer: LogWriter, *lines: bytes, now: bool = False) -> list[bytes]:
+    return writer.write(b"".join(line + b"\n" for line in lines), now=now).splitlines()
+
+
 def _events(path: Path) -> list[Event]:
     return list(read_events(path, strict=True))
 
@@ -42,8 +46,8 @@ class TestWriter:
     def test_it_says_which_lines_are_in_the_file_now(self, tmp_path: Path) -> None:
         """All of them, where the disk takes them."""
         writer = LogWriter(tmp_path / "log.jsonl", gap_line=_gap)
-        assert writer.write([_line(0), _line(1)]) == [_line(0), _line(1)]
-        assert writer.write([]) == []
+        assert _write(writer, _line(0), _line(1)) == [_line(0), _line(1)]
+        assert _write(writer) == []
         writer.close()
         assert (tmp_path / "log.jsonl").read_bytes() == _line(0) + b"\n" + _line(1) + b"\n"
 
@@ -51,12 +55,12 @@ class TestWriter:
         """And are written in their order when it can."""
         (tmp_path / "directory").write_text("in the way")
         writer = LogWriter(tmp_path / "directory" / "log.jsonl", gap_line=_gap)
-        assert writer.write([_line(0)]) == []
+        assert _write(writer, _line(0)) == []
         waits: bool = writer.failing
         assert waits
-        assert writer.write([_line(1)], now=True) == []
+        assert _write(writer, _line(1), now=True) == []
         (tmp_path / "directory").unlink()
-        assert writer.write([_line(2)], now=True) == [_line(0), _line(1), _line(2)]
+        assert _write(writer, _line(2), now=True) == [_line(0), _line(1), _line(2)]
         waits = writer.failing
         assert not waits
         assert writer.lost == 0
@@ -69,14 +73,14 @@ class TestWriter:
         writer = LogWriter(tmp_path / "directory" / "log.jsonl", gap_line=_gap, clock=clock)
         pauses = []
         for number in range(12):
-            writer.write([_line(number)])
+            _write(writer, _line(number))
             pauses.append(writer.next_try - clock.now)
             clock.now = writer.next_try
         assert pauses == sorted(pauses)
         assert 0 < pauses[0] < 0.5
         assert 1 < pauses[-1] <= 10
         (tmp_path / "directory").unlink()
-        assert len(writer.write([])) == 12
+        assert len(_write(writer)) == 12
         writer.close()
 
     def test_before_the_pause_is_over_nothing_is_tried(self, tmp_path: Path) -> None:
@@ -84,11 +88,11 @@ class TestWriter:
         clock = _Clock()
         (tmp_path / "directory").write_text("in the way")
         writer = LogWriter(tmp_path / "directory" / "log.jsonl", gap_line=_gap, clock=clock)
-        writer.write([_line(0)])
+        _write(writer, _line(0))
         (tmp_path / "directory").unlink()
-        assert writer.write([_line(1)]) == []
+        assert _write(writer, _line(1)) == []
         clock.now = writer.next_try
-        assert writer.write([]) == [_line(0), _line(1)]
+        assert _write(writer) == [_line(0), _line(1)]
         writer.close()
 
     def test_a_gap_line_tells_exactly_how_many_lines_were_lost(self, tmp_path: Path) -> None:
@@ -97,12 +101,12 @@ class TestWriter:
         path = tmp_path / "directory" / "log.jsonl"
         writer = LogWriter(path, gap_line=_gap, buffer_bytes=500)
         for number in range(100):
-            writer.write([_line(number)], now=True)
+            _write(writer, _line(number), now=True)
         lost = writer.lost
         assert 0 < lost < 100
         (tmp_path / "directory").unlink()
-        writer.write([_line(100)], now=True)
-        writer.write([_line(101)])
+        _write(writer, _line(100), now=True)
+        _write(writer, _line(101))
         writer.close()
         events = _events(path)
         numbers = [event["number"] for event in events if event["event"] == "x"]
@@ -120,10 +124,10 @@ class TestWriter:
             shutil.rmtree(tmp_path / "directory", ignore_errors=True)
             (tmp_path / "directory").write_text("in the way")
             for number in range(20):
-                writer.write([_line(number + 100 * outage)], now=True)
+                _write(writer, _line(number + 100 * outage), now=True)
             (tmp_path / "directory").unlink()
             before = writer.lost
-            written = writer.write([], now=True)
+            written = _write(writer, now=True)
             gaps = [json.loads(line)["lost"] for line in written if b"trace_gap" in line]
             assert len(gaps) == 1
             assert gaps[0] + len(written) - 1 == 20
@@ -134,7 +138,7 @@ class TestWriter:
         """A queue that was full."""
         writer = LogWriter(tmp_path / "log.jsonl", gap_line=_gap)
         writer.lose(7)
-        writer.write([_line(0)])
+        _write(writer, _line(0))
         writer.close()
         events = _events(tmp_path / "log.jsonl")
         assert [event["lost"] for event in events if event["event"] == "trace_gap"] == [7]
@@ -144,7 +148,7 @@ class TestWriter:
         """Counted, since nobody will write them."""
         (tmp_path / "directory").write_text("in the way")
         writer = LogWriter(tmp_path / "directory" / "log.jsonl", gap_line=_gap)
-        writer.write([_line(0), _line(1)])
+        _write(writer, _line(0), _line(1))
         writer.close()
         assert writer.lost == 2
 
@@ -153,10 +157,10 @@ class TestWriter:
         clock = _Clock()
         path = tmp_path / "directory" / "log.jsonl"
         writer = LogWriter(path, gap_line=_gap, clock=clock)
-        writer.write([_line(0)])
+        _write(writer, _line(0))
         shutil.rmtree(tmp_path / "directory")
         clock.now += 1
-        assert writer.write([_line(1)]) == [_line(1)]
+        assert _write(writer, _line(1)) == [_line(1)]
         assert [event["number"] for event in _events(path)] == [1]
         writer.close()
 
@@ -165,10 +169,10 @@ class TestWriter:
         clock = _Clock()
         path = tmp_path / "log.jsonl"
         writer = LogWriter(path, gap_line=_gap, clock=clock)
-        writer.write([_line(0), _line(1)])
+        _write(writer, _line(0), _line(1))
         path.rename(tmp_path / "log.jsonl.1")
         clock.now += 1
-        writer.write([_line(2)])
+        _write(writer, _line(2))
         writer.close()
         assert [event["number"] for event in _events(tmp_path / "log.jsonl.1")] == [0, 1]
         assert [event["number"] for event in _events(path)] == [2]
@@ -179,10 +183,10 @@ class TestWriter:
         path = tmp_path / "log.jsonl"
         path.symlink_to("/dev/full")
         writer = LogWriter(path, gap_line=_gap)
-        assert writer.write([_line(0)]) == []
+        assert _write(writer, _line(0)) == []
         assert writer.failing
         path.unlink()
-        assert writer.write([_line(1)], now=True) == [_line(0), _line(1)]
+        assert _write(writer, _line(1), now=True) == [_line(0), _line(1)]
         writer.close()
         assert [event["number"] for event in _events(path)] == [0, 1]
 
@@ -199,6 +203,10 @@ _LIMITED = """
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     writer = LogWriter("log.jsonl", gap_line=lambda lost: b"{}")
+
+    def write(*lines, now=False):
+        return writer.write(b"".join(line + b"\\n" for line in lines), now=now).splitlines()
+
     limit(1_000)
     """
 
@@ -208,11 +216,11 @@ def test_the_rest_of_a_line_follows_its_first_part(tmp_path: Path) -> None:
     run_python(
         _LIMITED
         + """
-    written = writer.write([line(number) for number in range(20)])
+    written = write(*map(line, range(20)))
     assert writer.failing and 0 < len(written) < 20, len(written)
     assert os.path.getsize("log.jsonl") == 1_000
     limit(resource.RLIM_INFINITY)
-    written += writer.write([line(20)], now=True)
+    written += write(line(20), now=True)
     assert written == [line(number) for number in range(21)]
     """,
         cwd=tmp_path,
@@ -227,11 +235,11 @@ def test_a_half_written_line_is_begun_again_where_another_process_wrote_since(
     run_python(
         _LIMITED
         + """
-    writer.write([line(number) for number in range(20)])
+    write(*map(line, range(20)))
     limit(resource.RLIM_INFINITY)
     with open("log.jsonl", "ab") as other:
         other.write(b'{"t": 1.0, "run": "s", "event": "theirs"}\\n')
-    writer.write([line(20)], now=True)
+    write(line(20), now=True)
     """,
         cwd=tmp_path,
     )

@@ -7,8 +7,16 @@ appended to, a batch of whole lines at a time, so what a kill can leave behind
 is one torn line at the end, which the next run separates from its own lines.
 """
 
-from .lines import decode_line
+from .lines import LineMaker, decode_line
 from .reader import BadLine, LogError, LogReader, read_events
 from .writer import LogWriter
 
-__all__ = ["BadLine", "LogError", "LogReader", "LogWriter", "decode_line", "read_events"]
+__all__ = [
+    "BadLine",
+    "LineMaker",
+    "LogError",
+    "LogReader",
+    "LogWriter",
+    "decode_line",
+    "read_events",
+]

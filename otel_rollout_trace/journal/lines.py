@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from ..events import Event, NotAnEvent, check_event
 
-__all__ = ["MAX_LINE_BYTES", "decode_line", "encode_line", "recover"]
+__all__ = ["MAX_LINE_BYTES", "LineMaker", "decode_line", "encode_line", "recover"]
 
 #: A longer line is passed over: it is no event, and would have to be held whole.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -25,10 +26,67 @@ _RECORD_START: Final = re.compile(rb'\{\s*"(?:t|run|event)"\s*:')
 # slow has thousands, and each try reads it to its end.
 _MOST_TRIES: Final = 32
 
+# How many events' names are kept encoded. A run has a dozen.
+_MOST_NAMES: Final = 1_000
+
 
 def encode_line(event: Event) -> bytes:
     """An event as a line of the log, without its line end."""
     return _encode(event)
+
+
+class LineMaker:
+    """Puts the header of one run's lines before fields that are encoded already.
+
+    Args:
+        run: the run's id.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._headers = _Headers(b',"run":' + _encode(run) + b',"event":')
+
+    def block(self, events: Sequence[tuple[int, str, bytes]]) -> bytes:
+        """The events' lines, each with its line end.
+
+        Args:
+            events: of each the nanoseconds since the epoch, its name, and its other
+                fields as a JSON object without spaces.
+        """
+        if not events:
+            return b""
+        # All lines at once, which takes half the time that one after the other does.
+        nanos, names, fields = zip(*events, strict=True)
+        # Whole microseconds survive the way into nanoseconds and back.
+        times = _encode([nano // 1000 / 1e6 for nano in nanos])[1:-1]
+        headers = [self._headers[name] for name in names]
+        rests = [text[1:] for text in fields]
+        if b"}" in rests:  # no fields, and no comma before them
+            headers = [
+                header[:-1] if rest == b"}" else header
+                for header, rest in zip(headers, rests, strict=True)
+            ]
+        parts: list[bytes] = [b""] * (3 * len(events))
+        parts[0::3] = times.replace(b",", b',\n{"t":').split(b",")
+        parts[1::3] = headers
+        parts[2::3] = rests
+        parts[0] = b'{"t":' + parts[0]
+        parts.append(b"\n")
+        return b"".join(parts)
+
+
+class _Headers(dict[str, bytes]):
+    """What stands between a line's time and its fields, by the event's name."""
+
+    def __init__(self, run: bytes) -> None:
+        super().__init__()
+        self._run = run
+
+    def __missing__(self, event: str) -> bytes:
+        name = event.encode("utf-8", "replace").decode()  # a lone surrogate does not encode
+        header = self._run + _encode(name) + b","
+        if len(self) < _MOST_NAMES:
+            self[event] = header
+        return header
 
 
 def decode_line(line: bytes, *, strict: bool = False) -> Event:

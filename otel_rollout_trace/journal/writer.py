@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -29,8 +29,7 @@ _LONGEST_PAUSE_S: Final = 5.0
 # file system that is a question to a server.
 _LOOK_S: Final = 0.1
 
-# Lines handed to one write(2). Appends of whole lines in one call do not mix
-# with those of another process that writes the same file.
+# Waiting lines handed to one write(2).
 _WRITE_LINES: Final = 4_096
 
 
@@ -95,21 +94,39 @@ class LogWriter:
         self.lost += lines
         self._untold += lines
 
-    def write(self, lines: Iterable[bytes], *, now: bool = False) -> list[bytes]:
-        """Append lines, each without its line end.
+    def write(self, block: bytes, *, now: bool = False) -> bytes:
+        """Append lines, after what is waiting already.
 
         Args:
-            lines: what to append, after what is waiting already.
+            block: whole lines, each with its line end.
             now: try even where the pause after a failure is not over.
 
         Returns:
             The lines that are in the file now and were not before the call, in
             order, a ``trace_gap`` line among them where one was due.
         """
-        self._waiting.extend(lines)
+        if self._failure or self._waiting or self._untold:
+            return self._write_waiting(block, now=now)
+        try:
+            self._open(look=now)
+            wrote = os.write(self._fd, block) if block else 0
+        except (OSError, ValueError) as error:  # a path with a NUL in it is the latter
+            self._wait_with(block)
+            self._failed(error)
+            return b""
+        if wrote == len(block):
+            return block
+        whole = block.rfind(b"\n", 0, wrote) + 1
+        self._wait_with(block[whole:])
+        self._torn_at(wrote - whole)
+        return block[:whole] + self._write_waiting(b"", now=True)
+
+    def _write_waiting(self, block: bytes, *, now: bool) -> bytes:
+        """`write` where lines wait, or the disk failed."""
+        self._wait_with(block)
         if self._failure and not now and self._clock() < self._next_try:
             self._trim()
-            return []
+            return b""
         written: list[bytes] = []
         try:
             self._open(look=now)
@@ -120,14 +137,23 @@ class LogWriter:
                 self._untold = 0
                 self._waiting.append(gap)
                 self._append(written)
-        except (OSError, ValueError) as error:  # a path with a NUL in it is the latter
+        except (OSError, ValueError) as error:
             self._failed(error)
-            self._trim()
         else:
             if self._failure:
                 logger.warning("%s: writing again", self.path)
                 self._failure, self._pause = "", _FIRST_PAUSE_S
-        return written
+        return b"".join([line + b"\n" for line in written])
+
+    def _wait_with(self, block: bytes) -> None:
+        self._waiting.extend(block.split(b"\n")[:-1])
+
+    def _trim(self) -> None:
+        """Drop the newest waiting lines that are more than can wait."""
+        size = sum(map(len, self._waiting))
+        while size > self._buffer_bytes and len(self._waiting) > 1:
+            size -= len(self._waiting.pop())
+            self.lose(1)
 
     def close(self) -> None:
         """Close the file. Lines that still wait count as lost."""
@@ -165,9 +191,7 @@ class LogWriter:
     def _append(self, written: list[bytes]) -> None:
         """One write of as many waiting lines as go into one; moves what got there."""
         waiting = self._waiting
-        lines = (
-            list(waiting) if len(waiting) <= _WRITE_LINES else list(islice(waiting, _WRITE_LINES))
-        )
+        lines = list(islice(waiting, _WRITE_LINES))
         block = b"\n".join(lines) + b"\n"
         lead = 0
         if self._torn_bytes:
@@ -179,20 +203,16 @@ class LogWriter:
                 lead = 1
         wrote = os.write(self._fd, block)
         self._torn_bytes = 0
-        if wrote == len(block):
-            written.extend(lines)
-            if len(lines) == len(waiting):
-                waiting.clear()
-            else:
-                for _ in lines:
-                    waiting.popleft()
-            return
         done = wrote - lead
         for line in lines:
             if done < len(line) + 1:
                 break
             done -= len(line) + 1
             written.append(waiting.popleft())
+        self._torn_at(done)
+
+    def _torn_at(self, done: int) -> None:
+        """Note that so many bytes of the first waiting line are in the file."""
         if done > 0:
             self._torn_bytes = done
             self._torn_size = os.fstat(self._fd).st_size
@@ -207,13 +227,7 @@ class LogWriter:
         if self._torn_bytes == 0:
             # A stale handle (a directory that went and came back) heals by reopening.
             self._release()
-
-    def _trim(self) -> None:
-        """Drop the newest waiting lines that are more than the buffer holds."""
-        size = sum(map(len, self._waiting))
-        while size > self._buffer_bytes and len(self._waiting) > 1:
-            size -= len(self._waiting.pop())
-            self.lose(1)
+        self._trim()
 
     def _release(self) -> None:
         if self._fd >= 0:
