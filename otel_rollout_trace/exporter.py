@@ -80,7 +80,8 @@ class JsonlSpanExporter(SpanExporter):
                 return SpanExportResult.FAILURE
             if events:
                 self._last_run = events[-1]["run"]
-                self._writer.write([encode_line(event) for event in events], now=True)
+                block = b"".join(encode_line(event) + b"\n" for event in events)
+                self._writer.write(block, now=True)
             failing = self._writer.failing
         return SpanExportResult.FAILURE if failing else SpanExportResult.SUCCESS
 
@@ -90,7 +91,7 @@ class JsonlSpanExporter(SpanExporter):
             if not self._closed:
                 self._closed = True
                 if self._writer.failing:
-                    self._writer.write([], now=True)
+                    self._writer.write(b"", now=True)
                 self._writer.close()
                 if self._writer.lost:
                     logger.warning("%s: %d events were lost", self._path, self._writer.lost)

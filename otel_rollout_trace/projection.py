@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .metrics import MetricsView
 
-__all__ = ["Projection", "SpanSink"]
+__all__ = ["Projection", "SpanSink", "most_events", "sink_of"]
 
 
 class SpanSink(Protocol):
@@ -52,7 +52,7 @@ class Projection:
         self.metrics: MetricsView | None = None
         listeners = list(listeners)
         if sink is not None:
-            listeners.append(SpanView(sink.emit, _most_events()))
+            listeners.append(SpanView(sink.emit, most_events()))
         if meter_provider is not None:
             from .metrics import MetricsView
 
@@ -105,7 +105,8 @@ def sink_of(provider: TracerProvider) -> SpanSink:
     return own if own is not None else TracerSink(provider)
 
 
-def _most_events() -> int:
+def most_events() -> int:
+    """How many events a span keeps, as the environment says or the SDK has it."""
     try:
         return int(os.environ["OTEL_SPAN_EVENT_COUNT_LIMIT"])
     except (KeyError, ValueError):

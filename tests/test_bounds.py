@@ -140,7 +140,7 @@ def test_a_run_pushed_out_ends_and_goes_on_without_a_span_sent_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Segments count on; what had ended, or was interrupted, does not begin again."""
-    monkeypatch.setattr(tracker, "MOST_RUNS", 2)
+    monkeypatch.setattr(runs, "MOST_RUNS", 2)
     events = [
         _event(n, "attempt_dispatched", run=run * 32, group_id="g1", attempt_id="a1")
         for n, run in enumerate("abc")

@@ -102,7 +102,8 @@ class Carried:
         if not self._one_run:
             self._remember(run, group_id, attempt_id)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
+        """Note an event of a run that no lifecycle is fed with."""
         row = self._vocabulary.row_of(event["event"])
         if row is None or row.name not in EARLIER_ROWS:
             return
@@ -150,6 +151,6 @@ class Carried:
         earlier, self._earlier = self._earlier, None
         this_run, self._published = self._published, Recent(MOST_GROUPS)
         for event in earlier():
-            self._note(event)
+            self.note(event)
         for group_id, counts in this_run.items():
             self.publish(group_id, counts)

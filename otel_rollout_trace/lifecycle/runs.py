@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ..recent import Recent
 from .items import Attempt, Group, Refit, Segment
 
-__all__ = ["Run"]
+__all__ = ["Run", "Runs"]
+
+# Runs that are open at once, and those that are over and may come back.
+MOST_RUNS: Final = 1_000
+MOST_FINISHED: Final = 10_000
 
 SEGMENT_MICROS: Final = 300 * 1_000_000
 
@@ -185,6 +189,65 @@ class Run:
         return (attempt.early_refits or []) + [
             (refit, refit.tokens_of(attempt_id)) for refit in seen
         ]
+
+
+class Runs:
+    """The runs of a log.
+
+    Args:
+        finish: ends what is open in a run.
+
+    Attributes:
+        current: the run that was written to last, if it is not over.
+    """
+
+    def __init__(self, finish: Callable[[Run], None]) -> None:
+        self._finish = finish
+        # The run that was written to last is last.
+        self._open: dict[str, Run] = {}
+        # For what they remember: they may come back.
+        self._finished: dict[str, Run] = {}
+        self.current: Run | None = None
+
+    def __iter__(self) -> Iterator[Run]:
+        """The open ones, the quietest first."""
+        return iter(self._open.values())
+
+    def get(self, run_id: str) -> Run | None:
+        """An open run."""
+        return self._open.get(run_id)
+
+    def switch(self, run_id: str, time: int) -> Run:
+        """The run of the next event, begun with it if it is new."""
+        run = self._open.pop(run_id, None)
+        if run is None:
+            run = self._finished.pop(run_id, None)
+            if run is None:
+                run = Run(run_id, time)
+            else:
+                run.turn_segment(time)
+        self._open[run_id] = self.current = run
+        if len(self._open) > MOST_RUNS:
+            self.end(next(iter(self._open)))
+        return run
+
+    def end(self, run_id: str) -> None:
+        """End what is open in one run."""
+        run = self._open.get(run_id)
+        if run is None:
+            return
+        self._finish(run)
+        del self._open[run_id]
+        if run is self.current:
+            self.current = None
+        self._finished[run_id] = run
+        if len(self._finished) > MOST_FINISHED:
+            del self._finished[next(iter(self._finished))]
+
+    def end_all(self) -> None:
+        """End what is open in every run."""
+        for run_id in list(self._open):
+            self.end(run_id)
 
 
 def _both(group_id: str | None, attempt_id: str) -> str:

@@ -18,7 +18,7 @@ from .items import (
     Segment,
     Step,
 )
-from .runs import Run
+from .runs import Run, Runs
 
 __all__ = ["Lifecycle"]
 
@@ -33,8 +33,6 @@ HALF_OF_MOMENTS: Final = 48
 # otherwise; past the limit the oldest ends as interrupted, and says so.
 MOST_ATTEMPTS: Final = 250_000
 MOST_GROUPS: Final = 100_000
-MOST_RUNS: Final = 1_000
-MOST_FINISHED: Final = 10_000
 
 EVICTED: Final = "too_many_open"
 
@@ -73,11 +71,7 @@ class Lifecycle:
         vocabulary = vocabulary or Vocabulary()
         self._carried = carried or Carried(vocabulary=vocabulary)
         self._order = 0
-        # By run id; the run that was written to last is last.
-        self._runs: dict[str, Run] = {}
-        self._current: Run | None = None
-        # Runs that were pushed out, for what they remember: they may come back.
-        self._finished: dict[str, Run] = {}
+        self._runs = Runs(self._finish)
         self._open_attempts = 0
         self._open_groups = 0
         handlers: Mapping[str, _Handler] = {
@@ -108,9 +102,9 @@ class Lifecycle:
         """How many attempts are out."""
         return self._open_attempts
 
-    def oldest_attempt(self) -> Attempt | None:
-        """The attempt that has been out longest, in the run written to last."""
-        run = self._current
+    def oldest_attempt(self, run_id: str | None = None) -> Attempt | None:
+        """The attempt that has been out longest, in a run or the one written to last."""
+        run = self._runs.current if run_id is None else self._runs.get(run_id)
         return next(iter(run.attempts.values()), None) if run is not None else None
 
     def feed_all(self, events: Iterable[Event]) -> None:
@@ -121,10 +115,10 @@ class Lifecycle:
     def feed(self, event: Event) -> None:
         """Take the next event of the log."""
         self._order += 1
-        run = self._current
+        run = self._runs.current
         time = micros_of(event["t"])
         if run is None or run.id != event["run"]:
-            run = self._switch(event["run"], time)
+            run = self._runs.switch(event["run"], time)
         run.last_time = time
         run.events += 1
         row, handle = self._rows.get(event["event"], self._no_row)
@@ -135,31 +129,15 @@ class Lifecycle:
             self._end_segment(run.segment, time)
             run.turn_segment(time)
 
+    def end(self, run_id: str) -> None:
+        """End what is open in one run. It may come back: its writer was only slow."""
+        self._runs.end(run_id)
+
     def close(self) -> None:
         """End what is open, each run's at that run's last event."""
-        for run in list(self._runs.values()):
-            self._finish(run)
-        self._runs.clear()
-        self._current = None
+        self._runs.end_all()
 
     # Runs and segments
-
-    def _switch(self, run_id: str, time: int) -> Run:
-        run = self._runs.pop(run_id, None)
-        if run is None:
-            run = self._finished.pop(run_id, None)
-            if run is None:
-                run = Run(run_id, time)
-            else:
-                run.turn_segment(time)
-        self._runs[run_id] = self._current = run
-        if len(self._runs) > MOST_RUNS:
-            quietest = next(iter(self._runs.values()))
-            self._finish(quietest)
-            self._finished[quietest.id] = self._runs.pop(quietest.id)
-            if len(self._finished) > MOST_FINISHED:
-                del self._finished[next(iter(self._finished))]
-        return run
 
     def _finish(self, run: Run) -> None:
         time = run.last_time
@@ -242,7 +220,7 @@ class Lifecycle:
         for tell in self._group_started:
             tell(group)
         if self._open_groups > MOST_GROUPS:
-            crowded = next(other for other in self._runs.values() if other.groups)
+            crowded = next(other for other in self._runs if other.groups)
             oldest = next(iter(crowded.groups.values()))
             oldest.reason = EVICTED
             self._end_group(crowded, oldest, crowded.last_time)
@@ -373,7 +351,7 @@ class Lifecycle:
         for tell in self._attempt_started:
             tell(attempt)
         if self._open_attempts > MOST_ATTEMPTS:
-            crowded = next(other for other in self._runs.values() if other.attempts)
+            crowded = next(other for other in self._runs if other.attempts)
             oldest = next(iter(crowded.attempts.values()))
             oldest.reason = EVICTED
             self._end_attempt(crowded, oldest, crowded.last_time)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-__all__ = ["ProcessorSink", "TracerSink"]
+__all__ = ["GroupSampling", "ProcessorSink", "TracerSink"]
 
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
@@ -68,6 +68,46 @@ class ComputedIds:
         return False
 
 
+class GroupSampling:
+    """Asks a sampler about each trace once, as of its group's root.
+
+    Attempts end, and are sent, before their group. Were the sampler only asked
+    about each span, a ratio would keep every attempt, whose parent says it is
+    sampled, of groups that it drops.
+
+    Args:
+        sampler: the sampler.
+        runs: whether to ask about runs' spans too, which are traces of their own.
+    """
+
+    def __init__(self, sampler: Any, *, runs: bool = True) -> None:
+        self._sampler = sampler
+        self._runs = runs
+        self._decisions: Recent[bool] = Recent(_MOST_DECISIONS)
+
+    def __call__(self, record: SpanRecord) -> bool:
+        """Whether a record's trace is sampled."""
+        if record.name == names.RUN_SPAN:
+            return not self._runs or self._ask(record, names.RUN_SPAN)
+        key = f"{record.trace_id:x}"
+        sampled = self._decisions.get(key, None)
+        if sampled is None:
+            sampled = self._ask(record, names.GROUP_SPAN)
+            self._decisions.put(key, sampled)
+        return sampled
+
+    def _ask(self, record: SpanRecord, name: str) -> bool:
+        result = self._sampler.should_sample(
+            Context(),
+            record.trace_id,
+            name,
+            SpanKind.INTERNAL,
+            {names.RUN_ID: record.attributes[names.RUN_ID]},
+            (),
+        )
+        return bool(result.decision.is_recording())
+
+
 class TracerSink:
     """Starts and ends each span through a provider's own tracer.
 
@@ -81,18 +121,19 @@ class TracerSink:
         self._tracer = provider.get_tracer(names.SCOPE, __version__)
         # Public on the SDK's tracers, and unknown to the API.
         tracer: Any = self._tracer
-        self._sampler = getattr(tracer, "sampler", None)
+        sampler = getattr(tracer, "sampler", None)
+        # About a run's span the tracer asks itself.
+        self._sampled = GroupSampling(sampler, runs=False) if sampler is not None else None
         self._ids: ComputedIds | None = None
         generator = getattr(tracer, "id_generator", None)
         if isinstance(generator, ComputedIds):
             self._ids = generator
         elif generator is not None:
             self._ids = tracer.id_generator = ComputedIds(generator)
-        self._sampled: Recent[bool] = Recent(_MOST_DECISIONS)
 
     def emit(self, record: SpanRecord) -> None:
         """Start the span, fill it, end it."""
-        if not self._is_sampled(record):
+        if self._sampled is not None and not self._sampled(record):
             return
         if self._ids is not None:
             self._ids.use(record.trace_id, record.span_id)
@@ -123,30 +164,6 @@ class TracerSink:
             return Context()
         parent = trace.NonRecordingSpan(_context(record.trace_id, parent_id))
         return trace.set_span_in_context(parent, Context())
-
-    def _is_sampled(self, record: SpanRecord) -> bool:
-        """Whether the record's trace is sampled: asked once, as of its group's root.
-
-        Attempts end, and are sent, before their group. Were the sampler only
-        asked about each span, a ratio would keep every attempt, whose parent says
-        it is sampled, of groups that it drops.
-        """
-        if self._sampler is None or record.name == names.RUN_SPAN:
-            return True
-        key = f"{record.trace_id:x}"
-        sampled = self._sampled.get(key, None)
-        if sampled is None:
-            result = self._sampler.should_sample(
-                Context(),
-                record.trace_id,
-                names.GROUP_SPAN,
-                SpanKind.INTERNAL,
-                {names.RUN_ID: record.attributes[names.RUN_ID]},
-                (),
-            )
-            sampled = result.decision.is_recording()
-            self._sampled.put(key, sampled)
-        return sampled
 
 
 class ProcessorSink:
