@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from .fitting import FittingExporter
 from .quiet import Outage
 
 __all__ = [
@@ -26,6 +27,9 @@ PROTOCOLS: Final = ("grpc", "http/protobuf")
 """The OTLP protocols that there are exporters for."""
 
 _GRPC_PORT: Final = 4317
+# The plug-ins that are meant by ``otlp``, which may also be named themselves.
+_OTLP_NAMES: Final = ("otlp_proto_grpc", "otlp_proto_http")
+
 _DEFAULTS: Final = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:4318"}
 _GROUPS: Final = {
     "traces": "opentelemetry_traces_exporter",
@@ -91,6 +95,8 @@ def make_otlp_exporter(
 ) -> Any:
     """An OTLP exporter for a signal; what is not given comes from the environment.
 
+    One of spans sends no request that is too large for a receiver.
+
     Args:
         signal: what it exports.
         endpoint: the receiver's base address, ``http://host:4318``, without the
@@ -117,8 +123,8 @@ def make_otlp_exporter(
     name = "otlp_proto_grpc" if chosen == "grpc" else "otlp_proto_http"
     kind = _load(signal, name)
     if signal == "metrics":
-        kind = _quiet(kind, target_of(signal, endpoint, protocol))
-    return kind(**settings)
+        return _quiet(kind, target_of(signal, endpoint, protocol))(**settings)
+    return FittingExporter(kind(**settings))
 
 
 def _quiet(kind: Any, target: str) -> Any:
@@ -151,7 +157,8 @@ def make_exporter(name: str, signal: Signal, **otlp: Any) -> Any:
     """
     if name == "otlp":
         return make_otlp_exporter(signal, **otlp)
-    return _load(signal, name)()
+    made = _load(signal, name)()
+    return FittingExporter(made) if signal == "traces" and name in _OTLP_NAMES else made
 
 
 def _load(signal: Signal, name: str) -> Any:

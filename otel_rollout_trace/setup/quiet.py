@@ -39,12 +39,12 @@ class Quiet:
     """Keeps back what an exporter logs while it exports.
 
     Args:
-        exporter: the exporter.
+        exporter: the exporter; where it wraps another, that is its ``inner``.
     """
 
     def __init__(self, exporter: Any) -> None:
         self._messages: list[str] = []
-        for base in type(exporter).__mro__:
+        for base in type(getattr(exporter, "inner", exporter)).__mro__:
             if base.__module__.startswith("opentelemetry.exporter"):
                 logging.getLogger(base.__module__).addFilter(_FILTER)
 

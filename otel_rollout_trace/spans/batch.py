@@ -59,20 +59,23 @@ class BatchSink:
         batch, self._batch = self._batch, []
         if not batch:
             return
-        if self._failures < _HOPELESS and self._export(batch):
-            self.sent += len(batch)
-            self._failures = 0
-        else:
-            self.failed += len(batch)
-            self._failures += 1
+        arrived = self._export(batch) if self._failures < _HOPELESS else 0
+        self.sent += arrived
+        self.failed += len(batch) - arrived
+        self._failures = 0 if arrived else self._failures + 1
 
     def _take(self, span: ReadableSpan) -> None:
         self._batch.append(span)
         if len(self._batch) >= _BATCH_SPANS:
             self.flush()
 
-    def _export(self, batch: list[ReadableSpan]) -> bool:
-        return self._exporter.export(batch) is self._success
+    def _export(self, batch: list[ReadableSpan]) -> int:
+        """Export a batch; how many of its spans arrived."""
+        if self._exporter.export(batch) is self._success:
+            return len(batch)
+        # Of several requests, the first ones may have been delivered.
+        arrived: int = getattr(self._exporter, "arrived", 0)
+        return arrived
 
 
 class PacedSink:

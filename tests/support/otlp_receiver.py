@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple
@@ -26,11 +27,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from .wire import WireSpan, spans_of_protobuf, values_of
 
-__all__ = ["PROTOCOLS", "OtlpReceiver", "Point", "nobody", "resetting"]
+__all__ = ["MOST_BYTES", "PROTOCOLS", "OtlpReceiver", "Point", "nobody", "resetting"]
 
 Behaviour = Literal["answer", "hang", "unavailable"]
 
 PROTOCOLS: Final = ("grpc", "http/protobuf")
+
+#: The largest request that is taken: what gRPC's servers take if nothing else is said.
+MOST_BYTES: Final = 4 * 1024 * 1024
 
 _REQUESTS: Final[dict[str, Any]] = {
     "trace": ExportTraceServiceRequest,
@@ -63,7 +67,8 @@ class OtlpReceiver:
 
     Attributes:
         requests: what was taken, as protobuf, by signal: ``trace`` and ``metrics``.
-        refused: requests that were not answered, or answered with an error.
+        refused: requests that were not answered, or answered with an error; over gRPC
+            without those of more than `MOST_BYTES`, which its server does not pass on.
         headers: of each request, HTTP headers or gRPC metadata, names in lower case.
     """
 
@@ -157,9 +162,15 @@ class _HttpHandler(BaseHTTPRequestHandler):
             body = gzip.decompress(body)
         headers = {key.lower(): value for key, value in self.headers.items()}
         signal = _PATHS[self.path]
-        taken = self.server.receiver.take(signal, body, headers)
-        answer = _RESPONSES[signal]().SerializeToString() if taken else b""
-        self.send_response(200 if taken else 503)
+        if len(body) > MOST_BYTES:
+            self.server.receiver.refused += 1
+            status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        elif self.server.receiver.take(signal, body, headers):
+            status = HTTPStatus.OK
+        else:
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        answer = _RESPONSES[signal]().SerializeToString() if status == HTTPStatus.OK else b""
+        self.send_response(status)
         self.send_header("Content-Type", "application/x-protobuf")
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
