@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .exporter import JsonlSpanExporter
     from .metrics import rollout_views
     from .replaying import Replayed, replay
-    from .setup import configure
+    from .setup.configuring import configure
     from .spans import attempt_context
 
 __all__ = [

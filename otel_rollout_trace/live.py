@@ -47,6 +47,7 @@ class LiveProjection:
         tracer_provider, meter_provider: where spans and metrics go; None for the
             global ones, once they are set.
         vocabulary: which words mean which row.
+        enabled: whether this process projects at all.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class LiveProjection:
         tracer_provider: TracerProvider | None,
         meter_provider: MeterProvider | None,
         vocabulary: Vocabulary,
+        enabled: bool = True,
     ) -> None:
         self._path = path
         self._run = run
@@ -64,7 +66,7 @@ class LiveProjection:
         self._given_meter_provider = meter_provider
         self._vocabulary = vocabulary
         self._projections: list[Projection] = []
-        self._has_tracer = self._has_meter = False
+        self._has_tracer = self._has_meter = not enabled
         self._written = 0
         self._backlog: deque[bytes] = deque()
         #: Lines that are in the file and were not projected, since too many waited.

@@ -69,7 +69,12 @@ class RolloutTrace:
         meter_provider: where metrics go; the global one by default.
         synonyms: other words for events of the log, as ``{word: event}``.
         close_timeout: how long `close` may take, in seconds.
-        on_close: called at the end of `close` with the seconds that are left.
+        on_open: called with the run's id before anything is written, not on the
+            caller's thread.
+        on_close: called at the end of `close` with the run's id and the seconds
+            that are left.
+        project: whether this process makes spans and metrics; otherwise it only
+            writes the file.
         run: the run's id, where something else needs it before; new by default.
         opened: more fields for ``trace_opened``.
 
@@ -90,7 +95,9 @@ class RolloutTrace:
         meter_provider: MeterProvider | None = None,
         synonyms: Mapping[str, str] | None = None,
         close_timeout: float = 5.0,
-        on_close: Callable[[float], None] | None = None,
+        on_open: Callable[[str], None] | None = None,
+        on_close: Callable[[str, float], None] | None = None,
+        project: bool = True,
         run: str | None = None,
         opened: Mapping[str, Any] | None = None,
     ) -> None:
@@ -111,7 +118,9 @@ class RolloutTrace:
             meter_provider=meter_provider,
             vocabulary=vocabulary,
             close_timeout=close_timeout,
+            on_open=on_open,
             on_close=on_close,
+            project=project,
         )
         self._worker = self._make()
         _open_traces.add(self)

@@ -55,7 +55,10 @@ class Worker:
             global ones, once they are set.
         vocabulary: which words mean which row.
         close_timeout: how long `close` may take, in seconds.
-        on_close: called at the end of `close` with the seconds that are left.
+        on_open: called on the thread with the run's id, before anything else.
+        on_close: called at the end of `close` with the run's id and the seconds
+            that are left.
+        project: whether this process makes spans and metrics.
 
     Attributes:
         queue: what ``emit`` appends, as `LineMaker.block` takes it.
@@ -72,7 +75,9 @@ class Worker:
         meter_provider: MeterProvider | None,
         vocabulary: Vocabulary,
         close_timeout: float,
-        on_close: Callable[[float], None] | None,
+        on_open: Callable[[str], None] | None,
+        on_close: Callable[[str, float], None] | None,
+        project: bool,
     ) -> None:
         # A list: it can be taken from by the thousand, and each of the operations used
         # is one step to every other thread.
@@ -87,7 +92,10 @@ class Worker:
             tracer_provider=tracer_provider,
             meter_provider=meter_provider,
             vocabulary=vocabulary,
+            enabled=project,
         )
+        self._run_id = run
+        self._on_open = on_open
         self._close_timeout = close_timeout
         self._on_close = on_close
         self._deadline = float("inf")
@@ -198,6 +206,11 @@ class Worker:
     # On the thread
 
     def _run(self) -> None:
+        if self._on_open is not None:
+            try:
+                self._on_open(self._run_id)
+            except Exception as error:
+                self._report(error)
         while not self.closed:
             self._wait()
             try:
@@ -296,7 +309,8 @@ class Worker:
         if self._on_close is not None:
             try:
                 # A little is left for the caller, who waits until the same moment.
-                self._on_close(max(0.0, self._deadline - _MARGIN_S - time.monotonic()))
+                left = max(0.0, self._deadline - _MARGIN_S - time.monotonic())
+                self._on_close(self._run_id, left)
             except Exception:
                 logger.exception("%s: closing failed", self._writer.path)
         self.asleep = True  # so that whoever emits now finds the trace closed

@@ -29,11 +29,14 @@ ROOMS = (
     "recorder",
     "exporter",
     "resource",
+    "receipts",
     "setup",
     "replaying",
     "history",
+    "following",
     "check",
     "sample",
+    "demo",
     "cli",
 )
 

@@ -443,7 +443,7 @@ class TestFlushAndClose:
         """The file is complete, and close returns in its time."""
         waits = threading.Event()
 
-        def hang(_: float) -> None:
+        def hang(run: str, left: float) -> None:
             waits.wait(20)
 
         trace = RolloutTrace(path, close_timeout=0.5, on_close=hang)

@@ -16,6 +16,7 @@ from ..batch_age import BATCH_AGE_FIELDS, batch_age_by_step
 from ..events import Vocabulary
 from ..journal import LogError, LogReader
 from ..version import __version__
+from .demo import demo
 
 __all__ = ["app"]
 
@@ -43,6 +44,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Synonyms = Annotated[
     list[str] | None,
     typer.Option("--synonym", metavar="WORD=EVENT", help="Another word for an event of the log."),
+]
+
+
+Endpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="OTLP receiver; OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4317.",
+    ),
+]
+ProtocolName = Annotated[
+    Protocol | None, typer.Option("--protocol", help="By default what the endpoint's port is for.")
 ]
 
 
@@ -85,16 +98,8 @@ def replay(
         list[Path] | None,
         typer.Argument(metavar="FILE...", help="Rollout logs, plain or gzip."),
     ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="OTLP receiver; OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4317.",
-        ),
-    ] = None,
-    protocol: Annotated[
-        Protocol | None, typer.Option(help="By default what the endpoint's port is for.")
-    ] = None,
+    endpoint: Endpoint = None,
+    protocol: ProtocolName = None,
     metrics: Annotated[
         bool, typer.Option("--metrics", help="Send gauges and counters too, at the log's times.")
     ] = False,
@@ -132,6 +137,59 @@ def replay(
 
 
 @app.command()
+def follow(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A rollout_trace.jsonl; it need not exist yet.")
+    ],
+    endpoint: Endpoint = None,
+    protocol: ProtocolName = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all that the log holds now is sent.")
+    ] = False,
+    metrics: Annotated[
+        bool, typer.Option("--metrics/--no-metrics", help="Send the metrics of runs that go on.")
+    ] = True,
+    silence: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="After so long without an event a run is over, where its process cannot be seen.",
+        ),
+    ] = 1800,
+    as_json: Json = False,
+    synonym: Synonyms = None,
+) -> None:
+    """Send the spans and metrics of a log as it grows, each of them once.
+
+    Goes on where it left off, and ends what a killed process left open as interrupted.
+    """
+    from ..following import AlreadyFollowedError
+    from .following import FollowOptions, follow_file
+
+    if once and not file.exists():
+        _fail(f"{file}: No such file or directory")
+    with _one_clear_error():
+        options = FollowOptions(
+            endpoint=endpoint,
+            protocol=protocol.value if protocol is not None else None,
+            once=once,
+            metrics=metrics,
+            silence=silence,
+            as_json=as_json,
+            vocabulary=_vocabulary(synonym),
+        )
+        try:
+            arrived = follow_file(file, options)
+        except AlreadyFollowedError as holder:
+            _fail(f"{file}: {holder} follows it already")
+        except OSError as error:
+            _fail(f"{error.filename or file}: {error.strerror or error}")
+    if not arrived:
+        raise typer.Exit(1)
+
+
+@app.command()
 def check(
     file: LogFile = None,
     sample: Sample = False,
@@ -154,6 +212,9 @@ def check(
         print_check(result)
     if strict and result.findings:
         raise typer.Exit(1)
+
+
+app.command()(demo)
 
 
 def _the_log(file: Path | None, sample: bool) -> Path:

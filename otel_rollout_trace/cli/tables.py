@@ -17,7 +17,7 @@ from rich.table import Table
 from ..check import LogCheck, RunCheck
 from ..replaying import Replayed
 
-__all__ = ["print_check", "print_replayed", "reading"]
+__all__ = ["duration", "many", "print_check", "print_replayed", "reading"]
 
 # A file that takes long enough to watch.
 _LONG_BYTES = 20_000_000
@@ -50,11 +50,11 @@ def print_replayed(
 ) -> None:
     """What a replay found and sent."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
-    runs = _many(found.runs, "run")
-    console.print(f"[bold]{escape(path.name)}[/bold]: {_many(found.events, 'event')} of {runs}")
+    runs = many(found.runs, "run")
+    console.print(f"[bold]{escape(path.name)}[/bold]: {many(found.events, 'event')} of {runs}")
     if found.bad_lines:
         console.print(
-            f"  skipped   {_many(found.bad_lines, 'bad line')}, first: {escape(found.first_bad)}"
+            f"  skipped   {many(found.bad_lines, 'bad line')}, first: {escape(found.first_bad)}"
         )
     console.print(f"  attempts  {_outcomes(found.attempts)}")
     console.print(f"  groups    {_outcomes(found.groups)}")
@@ -64,21 +64,21 @@ def print_replayed(
         ages = list(found.batch_age.values())
         console.print(
             f"  batch age mean {sum(ages) / len(ages):.3f}, max {max(ages):.3f}, "
-            f"last {ages[-1]:.3f} over {_many(len(ages), 'step')}"
+            f"last {ages[-1]:.3f} over {many(len(ages), 'step')}"
         )
     if target is None:
-        console.print(f"  spans     {_many(found.spans, 'span')}, not sent (dry run)")
+        console.print(f"  spans     {many(found.spans, 'span')}, not sent (dry run)")
         return
     sent = found.spans - found.not_sent
-    console.print(f"  spans     {_many(sent, 'span')} sent to {escape(target)}")
+    console.print(f"  spans     {many(sent, 'span')} sent to {escape(target)}")
     if points is not None:
-        console.print(f"  metrics   {_many(points[0], 'data point')} sent")
+        console.print(f"  metrics   {many(points[0], 'data point')} sent")
     sys.stdout.flush()
     failed = [(found.not_sent, "span"), (points[1] if points else 0, "data point")]
     for number, noun in failed:
         if number:
             print(
-                f"otel-rollout-trace: {_many(number, noun)} did not arrive at {target}"
+                f"otel-rollout-trace: {many(number, noun)} did not arrive at {target}"
                 + (f": {reason}" if reason else ""),
                 file=sys.stderr,
             )
@@ -105,8 +105,8 @@ def print_check(result: LogCheck) -> None:
         )
     total = sum(result.events.values())
     console.print(
-        f"[bold]{escape(Path(result.path).name)}[/bold]: {_many(total, 'event')} of "
-        f"{_many(len(result.runs), 'run')}\n"
+        f"[bold]{escape(Path(result.path).name)}[/bold]: {many(total, 'event')} of "
+        f"{many(len(result.runs), 'run')}\n"
     )
     console.print(runs)
     console.print()
@@ -151,7 +151,8 @@ def _outcomes(counts: dict[str, int]) -> str:
     return f"{sum(counts.values()):,}: " + ", ".join(f"{n:,} {name}" for name, n in ordered)
 
 
-def _many(number: int, noun: str) -> str:
+def many(number: int, noun: str) -> str:
+    """``1 event``, ``2,000 events``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 

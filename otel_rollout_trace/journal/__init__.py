@@ -7,7 +7,7 @@ appended to, a batch of whole lines at a time, so what a kill can leave behind
 is one torn line at the end, which the next run separates from its own lines.
 """
 
-from .lines import LineMaker, decode_line
+from .lines import LineMaker, decode_line, recover
 from .reader import BadLine, LogError, LogReader, read_events
 from .writer import LogWriter
 
@@ -19,4 +19,5 @@ __all__ = [
     "LogWriter",
     "decode_line",
     "read_events",
+    "recover",
 ]

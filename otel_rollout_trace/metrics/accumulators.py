@@ -66,6 +66,8 @@ class RolloutMetrics(Listener):
         self.open_groups = 0
         self.events = 0
         self.dropped_events = 0
+        #: How far a follower is behind the log, in seconds; None for a live run.
+        self.lag: float | None = None
         self.trained_tokens: Counts = {}
         self.tokens: Counts = {}
         self.attempts: Counts = {}

@@ -163,6 +163,13 @@ OBSERVED: Final = (
         "Events that could not be written to the log",
         lambda metrics: metrics.dropped_events,
     ),
+    Observed(
+        "rl.trace.lag",
+        "gauge",
+        "s",
+        "How far a follower is behind the log that it follows",
+        lambda metrics: metrics.lag,
+    ),
 )
 
 _SECONDS: Final = (0.1, 0.3, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1800.0)

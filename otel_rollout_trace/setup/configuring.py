@@ -6,7 +6,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -19,12 +19,19 @@ from ..recorder import RolloutTrace, log_path
 from ..resource import detect
 from .exporters import exporter_names, make_exporter, protocol_of, target_of
 from .providers import CountingExporter, CountingProcessor, RolloutTracerProvider, Telemetry
+from .sidecar import SideCar, recover
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider as ApiMeterProvider
     from opentelemetry.trace import TracerProvider as ApiTracerProvider
 
-__all__ = ["DEFAULT_SERVICE_NAME", "configure", "resource_of", "resource_of_run"]
+__all__ = [
+    "DEFAULT_SERVICE_NAME",
+    "configure",
+    "make_meter_provider",
+    "resource_of",
+    "resource_of_run",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +54,7 @@ def configure(
     resource_attributes: Mapping[str, str | int | float | bool] | None = None,
     synonyms: Mapping[str, str] | None = None,
     close_timeout: float = 5.0,
+    export: Literal["process", "sidecar"] = "process",
 ) -> RolloutTrace:
     """Record a run in a log and send it to an OTLP backend: everything in one call.
 
@@ -65,6 +73,10 @@ def configure(
         resource_attributes: more that is true of everything sent.
         synonyms: other words for events of the log, as ``{word: event}``.
         close_timeout: how long `RolloutTrace.close` may take, in seconds.
+        export: who makes and sends spans and metrics. ``process``: this one, on a
+            thread. ``sidecar``: a process of its own that follows the log, which
+            costs this one nothing more and survives its being killed; no provider
+            is set then.
 
     Returns:
         The trace, to be closed at the end of the run (or by the interpreter's exit).
@@ -77,11 +89,14 @@ def configure(
         >>> trace = configure("rollout_trace.jsonl")  # doctest: +SKIP
         >>> trace.emit("group_reserved", group_id="g1", prompt_id=17)  # doctest: +SKIP
     """
+    if export not in ("process", "sidecar"):
+        raise ValueError(f"export={export!r} is neither 'process' nor 'sidecar'")
     run = uuid.uuid4().hex
     log = log_path(path)
     otlp = {"endpoint": endpoint, "protocol": protocol, "headers": headers}
     if endpoint or protocol:
         protocol_of("traces", endpoint, protocol)  # a wrong argument is the caller's to hear of
+    settings: dict[str, Any] = {"synonyms": synonyms, "close_timeout": close_timeout, "run": run}
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     tracer_provider: RolloutTracerProvider | None = None
     meter_provider: MeterProvider | None = None
@@ -89,11 +104,18 @@ def configure(
     resource: Resource | None = None
     if not disabled:
         resource = resource_of(run, service_name, resource_attributes)
+        # So that a replay sends the very spans, where they came from included.
+        settings["opened"] = {"resource": dict(resource.attributes)}
+        if export == "sidecar":
+            sidecar = SideCar(log, otlp, synonyms)
+            return RolloutTrace(
+                log, project=False, on_open=sidecar.start, on_close=sidecar.finish, **settings
+            )
         if _unset(trace.get_tracer_provider(), "tracer"):
             made = _without_errors(lambda: _tracer_provider(resource, log, otlp))
             tracer_provider, exporters = made or (None, [])
         if _unset(metrics.get_meter_provider(), "meter"):
-            meter_provider = _without_errors(lambda: _meter_provider(resource, otlp))
+            meter_provider = _without_errors(lambda: make_meter_provider(resource, **otlp))
     if tracer_provider is not None:
         trace.set_tracer_provider(tracer_provider)
     if meter_provider is not None:
@@ -103,14 +125,17 @@ def configure(
     telemetry = _ours(trace.get_tracer_provider())
     if telemetry is None or tracer_provider is not None or meter_provider is not None:
         telemetry = Telemetry(tracer_provider, meter_provider, exporters)
+
+    def opened(run: str) -> None:
+        if tracer_provider is not None:
+            recover(log, otlp)
+            telemetry.keeper.begin(run, log)
+
     return RolloutTrace(
         log,
-        synonyms=synonyms,
-        close_timeout=close_timeout,
-        # So that a replay sends the very spans, where they came from included.
-        opened={"resource": dict(resource.attributes)} if resource is not None else None,
-        on_close=lambda left: telemetry.drain(left, log, run),
-        run=run,
+        on_open=opened,
+        on_close=lambda run, left: telemetry.drain(left, log, run),
+        **settings,
     )
 
 
@@ -205,7 +230,13 @@ def _tracer_provider(
     return provider, exporters
 
 
-def _meter_provider(resource: Resource, otlp: dict[str, Any]) -> MeterProvider | None:
+def make_meter_provider(resource: Resource, **otlp: Any) -> MeterProvider | None:
+    """A meter provider as the environment says; None where no metrics are to be sent.
+
+    Args:
+        resource: of everything that goes through it.
+        otlp: settings for `make_otlp_exporter`.
+    """
     readers: list[MetricReader] = []
     for name in exporter_names("metrics"):
         exporter = _made(name, "metrics", otlp)
@@ -220,11 +251,11 @@ def _meter_provider(resource: Resource, otlp: dict[str, Any]) -> MeterProvider |
     )
 
 
-def _made(name: str, signal: Any, otlp: dict[str, Any]) -> Any:
+def _made(name: str, signal: Any, otlp: Mapping[str, Any]) -> Any:
     try:
         return make_exporter(name, signal, **(otlp if name == "otlp" else {}))
     except Exception as error:
-        if otlp["endpoint"] and name == "otlp" and isinstance(error, ValueError):
+        if otlp.get("endpoint") and name == "otlp" and isinstance(error, ValueError):
             raise _WrongArgumentError(str(error)) from None
         logger.error("%s exporter %r cannot be used: %s", signal, name, error)
         return None

@@ -29,6 +29,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 
 from ..spans import SpanRecord, names
 from ..spans.emit import ProcessorSink, TracerSink
+from .keeping import ReceiptKeeper
 from .quiet import Outage
 
 __all__ = ["CountingExporter", "CountingProcessor", "RolloutTracerProvider", "Telemetry"]
@@ -73,6 +74,7 @@ class CountingExporter(SpanExporter):
         handed: spans of ours that were to be sent.
         sent: those of them that were delivered.
         outage: whether they arrive.
+        keeper: keeps on disk which of them did.
     """
 
     def __init__(self, exporter: SpanExporter, target: str) -> None:
@@ -80,30 +82,33 @@ class CountingExporter(SpanExporter):
         self.outage = Outage(exporter, "spans", target)
         self.handed = 0
         self.sent = 0
+        self.keeper = ReceiptKeeper()
         self._told = 0
         self._stopped = False
 
     def unsent(self) -> int:
         """Spans of ours that were not delivered, and that this was not asked about yet."""
-        unsent = self.handed - self.sent - self._told
-        self._told += unsent
-        return unsent
+        missing = self.handed - self.sent
+        # Fewer, where some that were told of have arrived after all.
+        unsent, self._told = missing - self._told, missing
+        return max(0, unsent)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See ``SpanExporter``."""
         if self._stopped:
             return SpanExportResult.FAILURE
-        ours = sum(1 for span in spans if _is_ours(span))
         with self.outage.watch() as messages:
             try:
                 result = self._exporter.export(spans)
             except Exception as error:
                 messages.append(f"{type(error).__name__}: {error}")
                 result = SpanExportResult.FAILURE
-        arrived = result is SpanExportResult.SUCCESS
-        if arrived:
-            self.sent += ours
-        self.outage.note(arrived)
+        complete = result is SpanExportResult.SUCCESS
+        # Of several requests, the first ones may have been delivered.
+        arrived = len(spans) if complete else getattr(self._exporter, "arrived", 0)
+        self.sent += sum(map(_is_ours, spans[:arrived]))
+        self.keeper.settle(spans, arrived)
+        self.outage.note(complete)
         return result
 
     def shutdown(self) -> None:
@@ -178,6 +183,8 @@ class Telemetry:
         self.tracer_provider = tracer_provider
         self.meter_provider = meter_provider
         self._exporters = exporters
+        # Where there are several, the first one's: the receipts are about one backend.
+        self.keeper = exporters[0].keeper if exporters else ReceiptKeeper()
         self._unreachable = False
         if tracer_provider is not None:
             tracer_provider.telemetry = self
@@ -192,6 +199,7 @@ class Telemetry:
             run: the run that was recorded.
         """
         _within(timeout, self._flush)
+        self.keeper.finish(run)
         for exporter in self._exporters:
             failed = exporter.unsent()
             self._unreachable = self._unreachable or failed > 0
@@ -252,6 +260,7 @@ class CountingProcessor(BatchSpanProcessor):
         """See ``SpanProcessor``."""
         if span.context is not None and span.context.trace_flags.sampled and _is_ours(span):
             self._counting.handed += 1
+            self._counting.keeper.number(span)
         super().on_end(span)
 
 
