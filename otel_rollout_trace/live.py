@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 # Lines that wait to be projected. More are left to a replay.
 MOST_BEHIND: Final = 500_000
 
+# Events that are read from the file without looking at anything else.
+_SLICE: Final = 256
+
 # How often it is looked for providers while there are none.
 _LOOK_S: Final = 0.1
 
@@ -48,6 +51,7 @@ class LiveProjection:
             global ones, once they are set.
         vocabulary: which words mean which row.
         enabled: whether this process projects at all.
+        between: called now and then where reading the file takes long.
     """
 
     def __init__(
@@ -59,12 +63,14 @@ class LiveProjection:
         meter_provider: MeterProvider | None,
         vocabulary: Vocabulary,
         enabled: bool = True,
+        between: Callable[[], object] = lambda: None,
     ) -> None:
         self._path = path
         self._run = run
         self._given_tracer_provider = tracer_provider
         self._given_meter_provider = meter_provider
         self._vocabulary = vocabulary
+        self._between = between
         self._projections: list[Projection] = []
         self._has_tracer = self._has_meter = not enabled
         self._written = 0
@@ -72,6 +78,8 @@ class LiveProjection:
         #: Lines that are in the file and were not projected, since too many waited.
         self.skipped = 0
         self._failed = False
+        # In the middle of an event, or of reading the file: `add` may be called from there.
+        self._busy = False
         self._next_look = 0.0
 
     @property
@@ -82,12 +90,12 @@ class LiveProjection:
     def add(self, block: bytes) -> None:
         """Take whole lines that were written, to be projected later."""
         now = time.monotonic()
-        if now >= self._next_look:
+        if now >= self._next_look and not self._busy:
             self._next_look = now + _LOOK_S
             self.look_for_providers()
         number = block.count(b"\n")
         self._written += number
-        if not self._projections:
+        if not self._projections and not self._busy:
             return
         if len(self._backlog) + number > MOST_BEHIND:
             self.skipped += number
@@ -97,6 +105,7 @@ class LiveProjection:
     def project(self, most: int) -> None:
         """Project at most so many lines."""
         backlog = self._backlog
+        self._busy = True
         for _ in range(min(most, len(backlog))):
             line = backlog.popleft()
             try:
@@ -105,6 +114,7 @@ class LiveProjection:
                     projection.feed(event)
             except Exception as error:
                 self._report(error)
+        self._busy = False
 
     def close(self) -> None:
         """End what is open."""
@@ -123,7 +133,7 @@ class LiveProjection:
 
     def look_for_providers(self) -> None:
         """Use providers that were set since; what was written before is in the file."""
-        if self._has_tracer and self._has_meter:
+        if self._busy or (self._has_tracer and self._has_meter):
             return
         tracer_provider = meter_provider = None
         if not self._has_tracer:
@@ -152,22 +162,33 @@ class LiveProjection:
         # What was written before the provider was there is in the file.
         self.project(len(self._backlog))
         if self._written:
-            projection.feed_all(itertools.islice(self._own_events(), self._written))
+            self._busy = True
+            try:
+                projection.feed_all(itertools.islice(self._own_events(), self._written))
+            finally:
+                self._busy = False
         self._projections.append(projection)
 
     def _own_events(self) -> Iterator[Event]:
-        return (event for event in LogReader(self._path) if event["run"] == self._run)
+        reader = self._in_slices(LogReader(self._path))
+        return (event for event in reader if event["run"] == self._run)
 
     def _earlier_runs(self) -> Iterator[Event]:
         """What stands in the file before this run."""
         try:
             words = self._vocabulary.words_for("trace_opened", *EARLIER_ROWS)
-            for event in LogReader(self._path, containing=words):
+            for event in self._in_slices(LogReader(self._path, containing=words)):
                 if event["run"] == self._run:
                     return
                 yield event
         except LogError:
             return
+
+    def _in_slices(self, events: Iterable[Event]) -> Iterator[Event]:
+        for number, event in enumerate(events):
+            if not number % _SLICE:
+                self._between()
+            yield event
 
     def _report(self, error: Exception) -> None:
         if not self._failed:

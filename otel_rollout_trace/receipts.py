@@ -30,8 +30,8 @@ _SUFFIX: Final = ".sent"
 _PLAIN_ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 # A process that began so much later than it is said to have opened the log is
-# another one, under the same number. Clocks of one machine agree better than this.
-_SAME_PROCESS_S: Final = 10.0
+# another one, under the same number. Clocks are set, though hardly by more than this.
+_SAME_PROCESS_S: Final = 300.0
 
 # Ranges of spans that did not arrive; more of them grow together.
 _MOST_RANGES: Final = 500
@@ -52,6 +52,8 @@ class Process(msgspec.Struct, frozen=True):
 
     def runs(self) -> bool | None:
         """Whether it still does; None where that cannot be seen from here."""
+        if not 0 < self.pid < 2**31:
+            return False
         if self.host and self.host != socket.gethostname():
             return None
         try:
@@ -101,6 +103,9 @@ class Receipt(msgspec.Struct, omit_defaults=True):
         sent: its first so many spans were dealt with.
         missing: those of them that did not arrive, as ``(first, last)``, from 1.
         refused: spans that the receiver will not take.
+        segments: how many segments of the run were sent, ever.
+        first_segment: the index of the first that the log still holds.
+        cut: the log's beginning is gone; whether this run's is too shows when it is read.
         ended: after how many of its events it was taken to be over.
         done: nothing more is to be sent.
         sender: who sends it.
@@ -110,6 +115,9 @@ class Receipt(msgspec.Struct, omit_defaults=True):
     sent: int = 0
     missing: list[tuple[int, int]] = msgspec.field(default_factory=list)
     refused: int = 0
+    segments: int = 0
+    first_segment: int = 0
+    cut: bool = False
     ended: list[int] = msgspec.field(default_factory=list)
     done: bool = False
     sender: Process | None = None
@@ -134,6 +142,14 @@ class Receipt(msgspec.Struct, omit_defaults=True):
                 parts = [(first, number - 1), (number + 1, last)]
                 self.missing[place : place + 1] = [part for part in parts if part[0] <= part[1]]
                 return
+
+    def begin_anew(self) -> None:
+        """Its first events are gone, and with them what the numbers mean.
+
+        Only how many segments it had stays known, so that none is sent under an id twice.
+        """
+        self.sent, self.missing, self.ended, self.done = 0, [], [], False
+        self.first_segment = self.segments
 
     def lose(self, number: int) -> None:
         """The span of that number did not arrive, nor did those before it that are not sent."""
@@ -167,7 +183,8 @@ class Receipts:
 
     def read(self, run: str) -> Receipt | None:
         """A run's receipt as it is on disk; None where there is none that can be read."""
-        return _read(self._path(run))
+        found = _read(self._path(run))
+        return found if found is not None and found.run == run else None
 
     def all(self) -> Iterator[Receipt]:
         """Every receipt that is on disk."""
@@ -213,5 +230,5 @@ def note_closed(directory: Path, run: str) -> None:
 def _read(path: Path) -> Receipt | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Receipt)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None

@@ -93,6 +93,7 @@ class Worker:
             meter_provider=meter_provider,
             vocabulary=vocabulary,
             enabled=project,
+            between=self._write_meanwhile,
         )
         self._run_id = run
         self._on_open = on_open
@@ -109,6 +110,7 @@ class Worker:
         self._overflows: dict[int, int] = {}
         self._overflowed = 0
         self._reported = False
+        self._next_write = 0.0
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -124,16 +126,19 @@ class Worker:
         self.asleep = False
         if self.closed:
             self.asleep = True
-            while self.queue:
-                try:
-                    self.queue.pop()
-                except IndexError:
-                    break
-                self.overflow()
+            self._drop_queued()
         elif self._thread is None:
             self._start()
         else:
             self._wakes.put(None)
+
+    def _drop_queued(self) -> None:
+        while self.queue:
+            try:
+                self.queue.pop()
+            except IndexError:  # another thread was quicker
+                break
+            self.overflow()
 
     def overflow(self) -> None:
         """Count an event that is dropped."""
@@ -251,14 +256,25 @@ class Worker:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
         self._write(now=bool(flushes))
         behind = self._projection.behind
-        # The further behind, the larger the slice: a backlog must not grow for ever.
-        self._projection.project(behind if flushes else max(_SLICE, behind // 8))
+        # The further behind, the more at a time: a backlog must not grow for ever.
+        left = behind if flushes else max(_SLICE, behind // 8)
+        while left > 0:
+            self._projection.project(min(left, _SLICE))
+            left -= _SLICE
+            self._write_meanwhile()
         self._warn()
         for flush in flushes:
             flush.complete = not self._writer.failing
             flush.done.set()
 
+    def _write_meanwhile(self) -> None:
+        """What is projected is safe in the file; what was recorded since is not yet."""
+        now = time.monotonic()
+        if self.queue and now >= self._next_write:
+            self._write(now=False)
+
     def _write(self, *, now: bool) -> None:
+        self._next_write = time.monotonic() + _GATHER_S
         queue, queued = self.queue, len(self.queue)
         for first in range(0, queued, _BLOCK_EVENTS):
             events = queue[: min(_BLOCK_EVENTS, queued - first)]
@@ -314,6 +330,7 @@ class Worker:
             except Exception:
                 logger.exception("%s: closing failed", self._writer.path)
         self.asleep = True  # so that whoever emits now finds the trace closed
+        self._drop_queued()  # what came between the last look and this
 
 
 class _Flush:

@@ -24,7 +24,7 @@ from otel_rollout_trace import read_events
 from otel_rollout_trace.events import Event
 from otel_rollout_trace.following import AlreadyFollowedError, Followed, Follower, Until
 from otel_rollout_trace.journal.lines import encode_line
-from otel_rollout_trace.receipts import Process, Receipt, Receipts
+from otel_rollout_trace.receipts import Process, Receipt, Receipts, note_closed
 from otel_rollout_trace.setup.configuring import resource_of_run
 
 DATA = Path(__file__).parent / "data"
@@ -335,3 +335,105 @@ def test_a_receipt_wants_just_what_did_not_arrive(steps: list[tuple[bool, int]])
     assert {number for number in range(1, 13) if receipt.wants(number)} == set(
         range(1, 13)
     ) - arrived
+
+
+@pytest.mark.parametrize("old", ["is kept", "is deleted", "is copied and cut"])
+def test_rotated_while_nobody_follows_nothing_that_is_left_is_missing(log: Path, old: str) -> None:
+    """And no two different spans have one id, also after one more restart."""
+    lines = (DATA / "steady.jsonl").read_bytes().splitlines(keepends=True)
+    middle = len(lines) // 2
+    run = next(iter(read_events(DATA / "steady.jsonl")))["run"]
+    there = {run: Process(os.getpid(), socket.gethostname())}
+    receiver = Receiver()
+    log.write_bytes(b"".join(lines[:middle]))
+    _once(log, receiver, processes=there)
+    before = len(receiver.taken)
+    if old == "is copied and cut":
+        shutil.copy(log, log.with_suffix(".jsonl.1"))
+        log.write_bytes(b"".join(lines[middle : middle + 200]))
+    else:
+        log.rename(log.with_suffix(".jsonl.1"))
+        log.write_bytes(b"".join(lines[middle : middle + 200]))
+        if old == "is deleted":
+            # Its number must not be the new file's.
+            log.with_suffix(".jsonl.1").unlink()
+    _once(log, receiver, processes=there)
+    with log.open("ab") as file:
+        file.write(b"".join(lines[middle + 200 :]))
+    _once(log, receiver)
+    if old == "is kept":
+        assert Counter(receiver.spans) == Counter(replayed_spans(DATA / "steady.jsonl"))
+        return
+    segments = [span for span in receiver.spans if span.name == "rl.run"]
+    assert len({span.span_id for span in segments}) == len(segments)
+    # Groups and attempts that began and ended in what is left.
+    left = Counter(span for span in replayed_spans(log) if span.name != "rl.run")
+    assert not left - Counter(receiver.spans)
+    assert len(receiver.taken) > before
+
+
+def test_what_is_written_while_the_last_spans_are_sent_is_read_before_the_run_ends(
+    log: Path,
+) -> None:
+    """The writer closes in the middle of an export."""
+    lines = (DATA / "example.jsonl").read_bytes().splitlines(keepends=True)
+    run = next(iter(read_events(DATA / "example.jsonl")))["run"]
+    log.write_bytes(b"".join(lines[:-3]))
+
+    class Writing(Receiver):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            if not self.taken:
+                with log.open("ab") as file:
+                    file.write(b"".join(lines[-3:]))
+                note_closed(Receipts(log).directory, run)
+            return super().export(spans)
+
+    receiver = Writing()
+    there = {run: Process(os.getpid(), socket.gethostname())}
+    _once(log, receiver, until=Until.WRITERS_GONE, processes=there)
+    assert Counter(receiver.spans) == Counter(replayed_spans(DATA / "example.jsonl"))
+
+
+def test_a_receiver_that_takes_nothing_but_empty_requests_is_waited_for(log: Path) -> None:
+    """It is overloaded; no span is given up for that."""
+    shutil.copy(DATA / "killed_and_restored.jsonl", log)
+
+    class Overloaded(Receiver):
+        overloaded = True
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            if spans and self.overloaded:
+                self.tries += 1
+                self.overloaded = self.tries < 40
+                return SpanExportResult.FAILURE
+            return super().export(spans)
+
+    receiver = Overloaded()
+    found = _once(log, receiver)
+    assert found.refused == 0
+    assert Counter(receiver.spans) == Counter(replayed_spans(log))
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        b"",
+        b"[" * 100_000,
+        b'{"run": "another", "sent": 2}',
+        b'{"run": "RUN", "sent": 1000000}',
+        b'{"run": "RUN", "sender": {"pid": 0, "host": "HOST"}}',
+        b'{"run": "RUN", "sender": {"pid": 9223372036854775807, "host": "HOST"}}',
+        b'{"run": "RUN", "sent": -5, "missing": [[9, 3], [-1, 0]]}',
+    ],
+    ids=["empty", "deep", "another's", "too many", "no process", "no number", "negative"],
+)
+def test_a_receipt_that_cannot_be_true_loses_nothing(log: Path, receipt: bytes) -> None:
+    shutil.copy(DATA / "example.jsonl", log)
+    run = next(iter(read_events(log)))["run"]
+    directory = Receipts(log).directory
+    directory.mkdir()
+    filled = receipt.replace(b"RUN", run.encode()).replace(b"HOST", socket.gethostname().encode())
+    (directory / f"{run}.json").write_bytes(filled)
+    receiver = Receiver()
+    _once(log, receiver)
+    assert Counter(receiver.spans) == Counter(replayed_spans(log))

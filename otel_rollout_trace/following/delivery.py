@@ -26,11 +26,21 @@ _LONGEST_PAUSE_S: Final = 5.0
 
 # A span that is refused alone, while the receiver takes others, is given up after so
 # many tries.
-_TRIES_ALONE: Final = 3
+_TRIES: Final = 6
+
+# Requests without any success, in the search for what spoils a batch. One span among
+# them takes fewer.
+_PROBES: Final = 12
 
 
 class StoppedError(Exception):
     """It was told to stop, or to give up, while spans waited."""
+
+
+class _Probes:
+    """How many requests in a row found nothing that the receiver takes."""
+
+    made = 0
 
 
 class _Numbered(NamedTuple):
@@ -92,6 +102,8 @@ class Delivery:
         self._target = target
         self._numbers: Counter[str] = Counter()
         self._pending: list[_Numbered] = []
+        # How often each was refused alone, and what had arrived the first time.
+        self._suspects: dict[tuple[str, int], tuple[int, int]] = {}
         self.left: set[str] = set()
         self.sent = 0
         self.refused = 0
@@ -126,39 +138,66 @@ class Delivery:
     def flush(self) -> None:
         """Deliver what was taken.
 
+        Spans that the receiver takes on no condition, while it answers, may be left:
+        whether it is they, or the receiver, shows when others arrive.
+
         Raises:
             StoppedError: where it is to stop before the receiver has answered. What was
                 not delivered is not in the receipts, and comes again.
         """
-        while self._pending:
-            batch = self._pending[:_BATCH_SPANS]
-            self._deliver(batch)
-            del self._pending[: len(batch)]
-
-    def _deliver(self, batch: list[_Numbered]) -> None:
         pause, tries = _FIRST_PAUSE_S, 0
-        while batch:
-            arrived = self._export([numbered.span for numbered in batch])
-            self._note(batch[:arrived], refused=False)
-            batch = batch[arrived:]
-            if not batch:
-                return
-            if arrived:
+        while self._pending:
+            settled = self.sent + self.refused
+            batch = self._pending[:_BATCH_SPANS]
+            try:
+                self._deliver(batch, _Probes())
+            finally:
+                self._pending = [each for each in batch if self._is_wanted(each)] + self._pending[
+                    _BATCH_SPANS:
+                ]
+            if self.sent + self.refused > settled:
+                pause, tries = _FIRST_PAUSE_S, 0
                 continue
-            if self._is_up():
-                # It answers, and does not want this. One span may spoil the others'.
-                if len(batch) > 1:
-                    half = len(batch) // 2
-                    self._deliver(batch[:half])
-                    batch = batch[half:]
-                    continue
-                tries += 1
-                if tries >= _TRIES_ALONE:
-                    self._note(batch, refused=True)
-                    return
+            tries += 1
+            if tries >= _TRIES and self._suspects:
+                return
             if self._wait(pause):
                 raise StoppedError
             pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def has_waiting(self, run: str) -> bool:
+        """Whether spans of a run were taken and not delivered yet."""
+        return any(numbered.run == run for numbered in self._pending)
+
+    def _is_wanted(self, numbered: _Numbered) -> bool:
+        return self._receipts.of(numbered.run).wants(numbered.number)
+
+    def _deliver(self, batch: list[_Numbered], probes: _Probes) -> None:
+        """Try to deliver a batch; one span that is refused may spoil the others'."""
+        if self._wait(0):
+            raise StoppedError
+        arrived = self._export([numbered.span for numbered in batch])
+        self._note(batch[:arrived], refused=False)
+        batch = batch[arrived:]
+        probes.made = 0 if arrived else probes.made + 1
+        if not batch or probes.made >= _PROBES or not self._is_up():
+            return
+        if len(batch) == 1:
+            self._suspect(batch[0])
+            return
+        half = len(batch) // 2
+        self._deliver(batch[:half], probes)
+        self._deliver(batch[half:], probes)
+
+    def _suspect(self, numbered: _Numbered) -> None:
+        """A span was refused alone by a receiver that answers."""
+        key = (numbered.run, numbered.number)
+        times, sent = self._suspects.get(key, (0, self.sent))
+        self._suspects[key] = times + 1, sent
+        # Others arrived since the first time: it is not that the receiver is overloaded.
+        if times + 1 >= _TRIES and self.sent > sent:
+            del self._suspects[key]
+            self._note([numbered], refused=True)
 
     def _export(self, spans: list[ReadableSpan]) -> int:
         """Send them; how many of them arrived, from the first on."""
@@ -189,8 +228,11 @@ class Delivery:
         if not batch:
             return
         for numbered in batch:
+            self._suspects.pop((numbered.run, numbered.number), None)
             receipt = self._receipts.of(numbered.run)
             receipt.arrived(numbered.number)
+            if numbered.span.name == names.RUN_SPAN:
+                receipt.segments += 1
             receipt.sender = self._sender
             receipt.refused += refused
         if refused:

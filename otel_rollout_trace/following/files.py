@@ -27,7 +27,7 @@ class FilesRead:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "files"
         self._known: list[FileId] = []
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+        with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
             self._known = msgspec.json.decode(self._path.read_bytes(), type=list[FileId])
 
     def earlier(self) -> list[FileId]:
@@ -40,10 +40,10 @@ class FilesRead:
         Raises:
             OSError: if that cannot be written.
         """
-        new = [identity for identity in files if identity not in self._known]
-        if not new:
+        if files == self._known:
             return
-        self._known = (self._known + new)[-_MOST_FILES:]
+        self._known = files[-_MOST_FILES:]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         path = self._path.with_name("files.new")
         path.write_bytes(msgspec.json.encode(self._known))
         os.replace(path, self._path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
@@ -33,6 +34,8 @@ __all__ = ["Followed", "Follower", "Until"]
 class _ReadAgainError(Exception):
     """What was left out has to be read after all."""
 
+
+logger = logging.getLogger(__name__)
 
 # How often a quiet file is looked at. Asking works on every file system; being told
 # does not.
@@ -182,6 +185,11 @@ class Follower:
         self._receipts = Receipts(self.log)
         self._files = FilesRead(self._receipts.directory)
         self._tail = LogTail(self.log, self._files.earlier())
+        if self._tail.cut:
+            for receipt in self._receipts.all():
+                if not receipt.done:
+                    receipt.cut = True
+                    self._receipts.save(receipt)
         self._writers = Writers(
             self._receipts.directory, silence=self._silence, known=self._processes
         )
@@ -209,18 +217,21 @@ class Follower:
             [SpanView(self._delivery.emit, most_events()), self._metrics],
             vocabulary=self._vocabulary,
             carried=self._carried,
+            first_segment=self._first_segment,
         )
 
     def _until_finished(self) -> bool:
         while True:
+            # Asked before reading: whoever was gone by then has written nothing since.
+            gone = self._gone()
             lines = self._tail.read()
+            self._files.note(self._tail.files)
             for line in lines:
                 self._feed(line)
             self._note_progress()
             if not lines:
                 self._delivery.flush()
-                self._files.note(self._tail.files)
-                if self._look_at_writers():
+                if gone and self._end_of(gone):
                     return True
                 self._note_progress()
                 if self._is_finished():
@@ -249,7 +260,7 @@ class Follower:
         if opened:
             self._opened.setdefault(run, event)
         if run not in self._events:
-            self._meet(run)
+            self._meet(run, opened=opened)
         self._events[run] += 1
         self._last_time = event["t"]
         self.found.events += 1
@@ -267,7 +278,7 @@ class Follower:
         if self._events[run] in receipt.ended:
             self._lifecycle.end(run)
 
-    def _meet(self, run: str) -> None:
+    def _meet(self, run: str, *, opened: bool) -> None:
         """A run's first event: is it ours to send?"""
         self.found.runs = max(self.found.runs, len(self._events) + 1)
         on_disk = self._receipts.read(run)
@@ -280,17 +291,23 @@ class Follower:
         else:
             # From here on it is ours, and others can see that.
             receipt = self._receipts.of(run)
+            if receipt.cut and not opened:
+                receipt.begin_anew()
+            receipt.cut = False
             receipt.sender = this_process(time.time())
             self._receipts.save(receipt)
 
-    def _look_at_writers(self) -> bool:
-        """End the runs whose writers are gone; whether to begin anew for another's run."""
+    def _gone(self) -> list[str]:
+        """The runs whose writers are gone, looked for now and then."""
         now = time.monotonic()
         if now < self._next_look and self._until is Until.STOPPED:
-            return False
+            return []
         self._next_look = now + _LOOK_S
-        gone = self._writers.gone()
-        if gone and set(gone) == set(self._writers.runs):
+        return self._writers.gone()
+
+    def _end_of(self, gone: list[str]) -> bool:
+        """End the runs whose writers are gone; whether to begin anew for another's run."""
+        if set(gone) == set(self._writers.runs):
             self._feed(self._tail.rest())  # nobody will finish that line
         for run in gone:
             if run in self._delivery.left:
@@ -299,16 +316,26 @@ class Follower:
                 continue
             self._lifecycle.end(run)
             self._delivery.flush()
+            if self._delivery.has_waiting(run):
+                continue
             self._note_progress()
             self._metrics.end(run)
             self._writers.forget(run)
             receipt = self._receipts.of(run)
+            if receipt.sent > self._delivery.number_of(run):
+                logger.warning("%s: the receipt of run %s is of another log", self.log, run)
+                receipt.begin_anew()
+                self._receipts.save(receipt)
+                return True
             receipt.done = True
             if self._events[run] not in receipt.ended:
                 receipt.ended.append(self._events[run])
             self._receipts.save(receipt)
             self.found.over.append(run)
         return False
+
+    def _first_segment(self, run: str) -> int:
+        return self._receipts.of(run).first_segment
 
     def _is_handed_over(self, run: str) -> bool:
         """Whether a run that another process sent is ours to finish by now."""

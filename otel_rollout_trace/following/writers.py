@@ -41,7 +41,7 @@ class Writers:
         self._clock = clock
         self._writers: dict[str, _Writer] = {}
         self._closed: set[str] = set()
-        self._closed_size = -1
+        self._closed_seen: tuple[int, int, int] | None = None
 
     @property
     def runs(self) -> list[str]:
@@ -87,10 +87,11 @@ class Writers:
 
     def _read_closed(self) -> None:
         try:
-            size = self._closed_file.stat().st_size
-            if size != self._closed_size:
+            status = self._closed_file.stat()
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen != self._closed_seen:
                 self._closed = set(self._closed_file.read_text("utf-8", "replace").split("\n"))
-                self._closed_size = size
+                self._closed_seen = seen
         except OSError:
             pass  # nobody has closed yet
 

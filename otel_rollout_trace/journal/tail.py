@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Iterator
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -19,14 +20,25 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 # So much of a file's beginning tells it from another one that took its place.
 _HEAD_BYTES: Final = 256
+_FIRST_LINE_BYTES: Final = 65_536
 
-FileId = tuple[int, int]
-"""Device and inode: which file it is, whatever it is called by now."""
+FileId = tuple[int, int, int]
+"""Device, inode, and a checksum of the first line: which file it is, whatever it is
+called by now, and whatever the same name or number held before."""
 
 
-def file_id(status: os.stat_result) -> FileId:
-    """The identity of an open or existing file."""
-    return status.st_dev, status.st_ino
+def file_id(path_or_fd: Path | int) -> FileId | None:
+    """The identity of a file; None while its first line is not finished."""
+    fd = path_or_fd if isinstance(path_or_fd, int) else os.open(path_or_fd, os.O_RDONLY)
+    try:
+        status = os.fstat(fd)
+        first, end, _ = os.pread(fd, _FIRST_LINE_BYTES, 0).partition(b"\n")
+        if not end and len(first) < _FIRST_LINE_BYTES:
+            return None
+        return status.st_dev, status.st_ino, zlib.crc32(first)
+    finally:
+        if fd is not path_or_fd:
+            os.close(fd)
 
 
 class LogTail:
@@ -47,6 +59,7 @@ class LogTail:
         position: bytes of the present file that were read.
         size: bytes that it had when it was last looked at.
         files: the files that were read, the present one last.
+        cut: whether what was read begins later than the log did.
     """
 
     def __init__(self, path: Path, before: list[FileId] | None = None) -> None:
@@ -58,7 +71,8 @@ class LogTail:
         self._head = b""
         self._rest = bytearray()
         self._skipping = False
-        self._earlier = list(_found_beside(path, before or []))
+        self._earlier, self.cut = _found_beside(path, before or [])
+        self._identified = False
 
     @property
     def behind(self) -> int:
@@ -88,6 +102,11 @@ class LogTail:
                 raise LogError(f"{self.path}: a gzip file does not grow; replay it")
             self._head = block[:_HEAD_BYTES]
         lines = self._lines(block)
+        if lines and not self._identified:
+            identity = file_id(self._fd)
+            if identity is not None:
+                self._identified = True
+                self.files.append(identity)
         if self.position == 0 and lines:
             lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
         self.position += len(block)
@@ -136,7 +155,8 @@ class LogTail:
 
     def _replaced(self, status: os.stat_result) -> bool:
         try:
-            return file_id(os.stat(self.path)) != file_id(status)
+            there = os.stat(self.path)
+            return (there.st_dev, there.st_ino) != (status.st_dev, status.st_ino)
         except FileNotFoundError:
             return False  # it may come back, and until then someone may still write
 
@@ -152,7 +172,6 @@ class LogTail:
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no plain file"
             raise LogError(f"{path}: is {kind}")
         self._fd = fd
-        self.files.append(file_id(status))
         self._begin()
         return True
 
@@ -160,17 +179,30 @@ class LogTail:
         self.position = self.size = 0
         self._head = b""
         self._rest, self._skipping = bytearray(), False
+        self._identified = False
 
 
-def _found_beside(path: Path, files: list[FileId]) -> Iterator[Path]:
-    """Files that were rotated away, under the names they have now."""
+def _found_beside(path: Path, files: list[FileId]) -> tuple[list[Path], bool]:
+    """Files that were rotated away, by the names they have now; whether some are gone."""
     if not files:
-        return
-    try:
-        beside = {file_id(entry.stat()): Path(entry.path) for entry in os.scandir(path.parent)}
-    except OSError:
-        return
+        return [], False
+    beside: dict[FileId, Path] = {}
+    numbers = {(identity[0], identity[1]) for identity in files}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(path.parent):
+            with contextlib.suppress(OSError):
+                status = entry.stat()
+                if (status.st_dev, status.st_ino) in numbers and entry.is_file():
+                    identity = file_id(Path(entry.path))
+                    if identity is not None:
+                        beside[identity] = Path(entry.path)
+    found: list[Path] = []
+    cut = False
     for identity in files:
-        found = beside.get(identity)
-        if found is not None and found != path:
-            yield found
+        name = beside.get(identity)
+        if name is None:
+            # What follows on a gap is not what followed it before.
+            found, cut = [], True
+        elif name != path:
+            found.append(name)
+    return found, cut

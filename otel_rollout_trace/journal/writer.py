@@ -64,6 +64,7 @@ class LogWriter:
         self._fd = -1
         self._identity: tuple[int, int] | None = None
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._untold = 0  # lines lost since the last trace_gap
         # Bytes of the first waiting line that a partial write left in the file,
         # and the file's size then: the rest may follow only if it is still so.
@@ -135,7 +136,7 @@ class LogWriter:
             if self._untold:
                 gap = self._gap_line(self._untold)
                 self._untold = 0
-                self._waiting.append(gap)
+                self._wait_with(gap + b"\n")
                 self._append(written)
         except (OSError, ValueError) as error:
             self._failed(error)
@@ -147,18 +148,19 @@ class LogWriter:
 
     def _wait_with(self, block: bytes) -> None:
         self._waiting.extend(block.split(b"\n")[:-1])
+        self._waiting_bytes += len(block)
 
     def _trim(self) -> None:
         """Drop the newest waiting lines that are more than can wait."""
-        size = sum(map(len, self._waiting))
-        while size > self._buffer_bytes and len(self._waiting) > 1:
-            size -= len(self._waiting.pop())
+        while self._waiting_bytes > self._buffer_bytes and len(self._waiting) > 1:
+            self._waiting_bytes -= len(self._waiting.pop()) + 1
             self.lose(1)
 
     def close(self) -> None:
         """Close the file. Lines that still wait count as lost."""
         self.lost += len(self._waiting)
         self._waiting.clear()
+        self._waiting_bytes = 0
         self._release()
 
     def _open(self, *, look: bool) -> None:
@@ -208,6 +210,7 @@ class LogWriter:
             if done < len(line) + 1:
                 break
             done -= len(line) + 1
+            self._waiting_bytes -= len(line) + 1
             written.append(waiting.popleft())
         self._torn_at(done)
 

@@ -46,12 +46,13 @@ class Run:
         next_refit: the index that the next refit gets.
     """
 
-    def __init__(self, run_id: str, time: int) -> None:
+    def __init__(self, run_id: str, time: int, first_segment: int = 0) -> None:
         self.id = run_id
         self.events = 0
         self.last_time = time
         self.version: int | None = None
-        self.segment = self._new_segment(time, 0)
+        self._first_segment = first_segment
+        self.segment = self._new_segment(time, first_segment)
         self.groups: dict[str, Group] = {}
         self.attempts: dict[str, Attempt] = {}
         self.ended_groups: Recent[None] = Recent(MOST_ENDED)
@@ -66,6 +67,10 @@ class Run:
         self._refits: list[Refit] = []
 
     # Segments
+
+    def is_first(self, segment: Segment) -> bool:
+        """Whether a segment is the first that is known."""
+        return segment.index == self._first_segment
 
     def turn_segment(self, time: int) -> None:
         """The next segment begins where the open one ended."""
@@ -196,13 +201,15 @@ class Runs:
 
     Args:
         finish: ends what is open in a run.
+        first_segment: the index of a run's first segment.
 
     Attributes:
         current: the run that was written to last, if it is not over.
     """
 
-    def __init__(self, finish: Callable[[Run], None]) -> None:
+    def __init__(self, finish: Callable[[Run], None], first_segment: Callable[[str], int]) -> None:
         self._finish = finish
+        self._first_segment = first_segment
         # The run that was written to last is last.
         self._open: dict[str, Run] = {}
         # For what they remember: they may come back.
@@ -223,7 +230,7 @@ class Runs:
         if run is None:
             run = self._finished.pop(run_id, None)
             if run is None:
-                run = Run(run_id, time)
+                run = Run(run_id, time, self._first_segment(run_id))
             else:
                 run.turn_segment(time)
         self._open[run_id] = self.current = run

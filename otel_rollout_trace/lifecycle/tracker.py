@@ -49,6 +49,8 @@ class Lifecycle:
         listeners: hear what starts and ends, in this order.
         vocabulary: which words mean which row.
         carried: what is known across runs.
+        first_segment: the index of a run's first segment, where what was before it is
+            in the log no more.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Lifecycle:
         *,
         vocabulary: Vocabulary | None = None,
         carried: Carried | None = None,
+        first_segment: Callable[[str], int] = lambda _: 0,
     ) -> None:
         # This one is called for every event: only who wants it.
         wanting = [e for e in listeners if type(e).event_read is not Listener.event_read]
@@ -71,7 +74,7 @@ class Lifecycle:
         vocabulary = vocabulary or Vocabulary()
         self._carried = carried or Carried(vocabulary=vocabulary)
         self._order = 0
-        self._runs = Runs(self._finish)
+        self._runs = Runs(self._finish, first_segment)
         self._open_attempts = 0
         self._open_groups = 0
         handlers: Mapping[str, _Handler] = {
@@ -146,7 +149,7 @@ class Lifecycle:
         for group in list(run.groups.values()):
             self._end_group(run, group, time)
         segment = run.segment
-        if segment.moments or segment.index == 0 or time != segment.started:
+        if segment.moments or run.is_first(segment) or time != segment.started:
             self._end_segment(segment, time)
 
     def _end_segment(self, segment: Segment, time: int) -> None:
@@ -155,7 +158,7 @@ class Lifecycle:
             tell(segment)
 
     def _opened(self, run: Run, event: Event, row: EventRow, time: int) -> None:
-        if run.events == 1 and run.segment.index == 0:
+        if run.events == 1 and run.is_first(run.segment):
             run.segment.first, run.segment.first_row = event, row
         else:
             self._run_moment(run, event, row, time)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +33,15 @@ class ReceiptKeeper:
     """
 
     def __init__(self) -> None:
+        self._failed = False
+        self.renew()
+        _keepers.add(self)
+
+    def renew(self) -> None:
+        """In the child of a fork: the runs are the parent's, and so is who holds the lock."""
         self._lock = threading.Lock()
         self._receipts: dict[str, Receipts] = {}
         self._numbers: Counter[str] = Counter()
-        self._failed = False
 
     def begin(self, run: str, log: Path) -> None:
         """A run of this process is sent from here on."""
@@ -88,3 +95,15 @@ class ReceiptKeeper:
                     receipts.directory,
                     error.strerror or error,
                 )
+
+
+_keepers: Final[weakref.WeakSet[ReceiptKeeper]] = weakref.WeakSet()
+
+
+def _renew_after_fork() -> None:
+    for keeper in list(_keepers):
+        keeper.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -80,11 +81,16 @@ class CountingExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter, target: str) -> None:
         self._exporter = exporter
         self.outage = Outage(exporter, "spans", target)
+        self.keeper = ReceiptKeeper()
+        self._stopped = False
+        self.renew()
+        _counting.add(self)
+
+    def renew(self) -> None:
+        """In the child of a fork: what was counted was the parent's."""
         self.handed = 0
         self.sent = 0
-        self.keeper = ReceiptKeeper()
         self._told = 0
-        self._stopped = False
 
     def unsent(self) -> int:
         """Spans of ours that were not delivered, and that this was not asked about yet."""
@@ -120,6 +126,18 @@ class CountingExporter(SpanExporter):
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """See ``SpanExporter``."""
         return self._exporter.force_flush(timeout_millis)
+
+
+_counting: Final[weakref.WeakSet[CountingExporter]] = weakref.WeakSet()
+
+
+def _renew_after_fork() -> None:
+    for exporter in list(_counting):
+        exporter.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 def _is_ours(span: ReadableSpan) -> bool:
