@@ -56,9 +56,13 @@ def test_a_training_loop(
     def measure(mode: str) -> None:
         directory = tmp_path / f"{mode}-{len(found[mode])}"
         directory.mkdir()
-        command = [sys.executable, str(_HERE / "training.py"), mode, str(rate), str(_SECONDS)]
+        program = [sys.executable, "-m", "tests.benchmarks.training"]
         done = subprocess.run(
-            [*command, str(directory)], env=environ, check=True, capture_output=True
+            [*program, mode, str(rate), str(_SECONDS), str(directory)],
+            cwd=_HERE.parents[1],
+            env=environ,
+            check=True,
+            capture_output=True,
         )
         found[mode].append(json.loads(done.stdout))
 

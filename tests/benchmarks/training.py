@@ -1,4 +1,4 @@
-"""Run as a program: an asyncio loop that records events while it has other things to do.
+"""Run as a program (``-m``): an asyncio loop that records events while it has other things to do.
 
 What recording costs it: the CPU of the loop's thread and of the process for each event,
 and by how much the loop is late, as a task that wants to run every millisecond sees it.
@@ -16,13 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-if __package__ in (None, ""):
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-    from tests.benchmarks.sides import Idle, Reference, as_attributes
-    from tests.benchmarks.workload import Call, calls
-else:  # for type checkers and tests
-    from .sides import Idle, Reference, as_attributes
-    from .workload import Call, calls
+from .sides import Idle, Reference, as_attributes
+from .workload import Call, calls
 
 _TICK_S: Final = 0.001
 
