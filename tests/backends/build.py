@@ -1,12 +1,12 @@
-"""Builds the backends that tests run against, each from the Go module in its folder.
+"""Builds the programs that tests run, each from the Go module in a folder beside this file.
 
-    python tests/backends/build.py           # every backend
+    python tests/backends/build.py           # every program
     python tests/backends/build.py jaeger    # one of them
 
-A folder's ``go.mod`` names the program as a ``tool`` (or the folder holds the Go
+A folder's ``go.mod`` names programs as its ``tool`` (or the folder holds the Go
 source of one), and its ``go.sum`` fixes every version. Programs are kept outside
-the checkout, under ``$XDG_CACHE_HOME`` (``~/.cache``), by the hash of both: what
-is built already is not built again.
+the checkout, under ``$XDG_CACHE_HOME`` (``~/.cache``), by the hash of what they are
+made from: what is built already is not built again.
 """
 
 from __future__ import annotations
@@ -20,29 +20,61 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["BACKENDS", "build", "program_of"]
+__all__ = ["PROGRAMS", "build", "program_of"]
 
 _HERE: Final = Path(__file__).resolve().parent
 
-BACKENDS: Final = sorted(go_mod.parent.name for go_mod in _HERE.glob("*/go.mod"))
-"""Folders with a Go module, which are the names of the backends."""
+# Static, so that a program runs in any container; without what only a debugger reads.
+_OPTIONS: Final = ("-trimpath", "-ldflags=-s -w")
+_VARIABLES: Final = {"CGO_ENABLED": "0"}
 
 
-def program_of(backend: str) -> Path:
-    """Where a backend's program is, or would be once built."""
-    folder = _HERE / backend
+class _Recipe(NamedTuple):
+    """How a program is built.
+
+    Attributes:
+        folder: the one with its Go module.
+        package: the package in it, or among what it depends on.
+        tags: build tags.
+    """
+
+    folder: str
+    package: str
+    tags: str = ""
+
+
+PROGRAMS: Final = {
+    "jaeger": _Recipe("jaeger", "github.com/jaegertracing/jaeger/cmd/jaeger"),
+    "otelcol": _Recipe("collector", "."),
+    # Service discovery is most of Prometheus, in time and size; everything pushes here.
+    "prometheus": _Recipe(
+        "prometheus", "github.com/prometheus/prometheus/cmd/prometheus", "remove_all_sd"
+    ),
+    "promtool": _Recipe(
+        "prometheus", "github.com/prometheus/prometheus/cmd/promtool", "remove_all_sd"
+    ),
+    "docker-compose": _Recipe("compose", "github.com/docker/compose/v2/cmd"),
+}
+"""Every program, by name."""
+
+
+def program_of(name: str) -> Path:
+    """Where a program is, or would be once built."""
+    recipe = PROGRAMS[name]
+    folder = _HERE / recipe.folder
     digest = hashlib.sha256((folder / "go.sum").read_bytes())
     for source in sorted(folder.glob("*.go")):
         digest.update(source.read_bytes())
+    digest.update(repr((_OPTIONS, _VARIABLES, recipe.tags)).encode())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     version = digest.hexdigest()[:16]
-    return cache / "otel-rollout-trace" / f"{backend}-{version}" / backend
+    return cache / "otel-rollout-trace" / f"{name}-{version}" / name
 
 
-def build(backend: str) -> Path:
-    """Build a backend, unless it is built already.
+def build(name: str) -> Path:
+    """Build a program, unless it is built already.
 
     Returns:
         The program.
@@ -51,21 +83,21 @@ def build(backend: str) -> Path:
         FileNotFoundError: if there is no Go.
         subprocess.CalledProcessError: if it does not build.
     """
-    program = program_of(backend)
+    program = program_of(name)
     if program.exists():
         return program
     go = shutil.which("go")
     if go is None:
-        raise FileNotFoundError("Go is needed to build backends, and there is no 'go' on PATH")
-    folder = _HERE / backend
-    package = "." if list(folder.glob("*.go")) else "tool"
+        raise FileNotFoundError("Go is needed to build programs, and there is no 'go' on PATH")
+    recipe = PROGRAMS[name]
     program.parent.mkdir(parents=True, exist_ok=True)
     # Built beside where it goes, then moved: a build that is cut short leaves no program.
     with tempfile.TemporaryDirectory(dir=program.parent, prefix="build-") as unfinished:
-        made = Path(unfinished) / backend
+        made = Path(unfinished) / name
         subprocess.run(
-            [go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(made), package],
-            cwd=folder,
+            [go, "build", *_OPTIONS, f"-tags={recipe.tags}", "-o", str(made), recipe.package],
+            cwd=_HERE / recipe.folder,
+            env={**os.environ, **_VARIABLES},
             check=True,
         )
         made.replace(program)
@@ -74,19 +106,19 @@ def build(backend: str) -> Path:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Build the backends that tests run against.")
-    parser.add_argument("backend", nargs="*", help=f"any of: {', '.join(BACKENDS)}")
-    chosen = parser.parse_args().backend or BACKENDS
-    for unknown in set(chosen).difference(BACKENDS):
-        parser.error(f"no backend {unknown!r}; there is: {', '.join(BACKENDS)}")
-    for backend in chosen:
+    parser = argparse.ArgumentParser(description="Build the programs that tests run.")
+    parser.add_argument("program", nargs="*", help=f"any of: {', '.join(PROGRAMS)}")
+    chosen = parser.parse_args().program or list(PROGRAMS)
+    for unknown in set(chosen).difference(PROGRAMS):
+        parser.error(f"no program {unknown!r}; there is: {', '.join(PROGRAMS)}")
+    for name in chosen:
         started = time.monotonic()
         try:
-            program = build(backend)
+            program = build(name)
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"{backend}: {error}", file=sys.stderr)  # noqa: T201 - a command
+            print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - a command
             return 1
-        print(f"{backend}: {program} ({time.monotonic() - started:.0f} s)")  # noqa: T201 - a command
+        print(f"{name}: {program} ({time.monotonic() - started:.0f} s)")  # noqa: T201 - a command
     return 0
 
 

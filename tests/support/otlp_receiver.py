@@ -44,6 +44,11 @@ _RESPONSES: Final[dict[str, Any]] = {
     "trace": ExportTraceServiceResponse,
     "metrics": ExportMetricsServiceResponse,
 }
+_CODES: Final = {
+    HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    HTTPStatus.TOO_MANY_REQUESTS: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
 _PATHS: Final = {"/v1/traces": "trace", "/v1/metrics": "metrics"}
 
 
@@ -62,10 +67,12 @@ class OtlpReceiver:
 
     Args:
         behaviour: ``answer``; ``hang``, which takes requests and never answers; or
-            ``unavailable``, which is gRPC's UNAVAILABLE and HTTP's 503. May be set
-            at any time.
+            ``unavailable``, which answers with `refusal`. May be set at any time.
 
     Attributes:
+        refusal: what ``unavailable`` is over HTTP; over gRPC it is the code that OTLP
+            has for it.
+        takes_empty: whether requests without anything in them are answered even so.
         requests: what was taken, as protobuf, by signal: ``trace`` and ``metrics``.
         refused: requests that were not answered, or answered with an error; over gRPC
             without those of more than `MOST_BYTES`, which its server does not pass on.
@@ -74,6 +81,8 @@ class OtlpReceiver:
 
     def __init__(self, behaviour: Behaviour = "answer") -> None:
         self.behaviour = behaviour
+        self.refusal = HTTPStatus.SERVICE_UNAVAILABLE
+        self.takes_empty = False
         self.requests: dict[str, list[Any]] = {"trace": [], "metrics": []}
         self.refused = 0
         self.headers: list[dict[str, str]] = []
@@ -118,7 +127,7 @@ class OtlpReceiver:
     def take(self, signal: str, body: bytes, headers: dict[str, str]) -> bool:
         """Behave as told to; whether the request was taken."""
         self.headers.append(headers)
-        if self.behaviour == "answer":
+        if self.behaviour == "answer" or (self.takes_empty and not body):
             request = _REQUESTS[signal]()
             request.ParseFromString(body)
             self.requests[signal].append(request)
@@ -132,7 +141,7 @@ class OtlpReceiver:
         def export(body: bytes, context: Any) -> Any:
             metadata = {key: str(value) for key, value in context.invocation_metadata()}
             if not self.take(signal, body, metadata):
-                context.abort(grpc.StatusCode.UNAVAILABLE, "told to be")
+                context.abort(_CODES[self.refusal], "told to be")
             return _RESPONSES[signal]().SerializeToString()
 
         return grpc.method_handlers_generic_handler(
@@ -168,7 +177,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
         elif self.server.receiver.take(signal, body, headers):
             status = HTTPStatus.OK
         else:
-            status = HTTPStatus.SERVICE_UNAVAILABLE
+            status = self.server.receiver.refusal
         answer = _RESPONSES[signal]().SerializeToString() if status == HTTPStatus.OK else b""
         self.send_response(status)
         self.send_header("Content-Type", "application/x-protobuf")
