@@ -124,6 +124,8 @@ def events_of(span: ReadableSpan) -> Iterator[Event]:
         event_attributes: Mapping[str, Any] = event.attributes or {}
         if names.LOG_LINE in event_attributes:
             yield from _line(event_attributes[names.LOG_LINE])
+        elif event.name == names.RESTORE_EVENT:
+            continue  # worked out from the log, and not in it
         elif subject == "run" or event.name not in _COPIES:
             row = names.ROW_OF_EVENT_NAME.get(event.name, event.name)
             fields = _fields_of(event_attributes)

@@ -37,6 +37,8 @@ MOST_BEHIND: Final = 500_000
 # Events that are read from the file without looking at anything else.
 _SLICE: Final = 256
 
+_REST_S: Final = 0.001
+
 # How often it is looked for providers while there are none.
 _LOOK_S: Final = 0.1
 
@@ -150,6 +152,7 @@ class LiveProjection:
             self._report(error)
 
     def _add_projection(self, tracer_provider: Any, meter_provider: Any) -> None:
+        from .pricing import Prices
         from .projection import Projection, sink_of
 
         carried = Carried(self._earlier_runs, vocabulary=self._vocabulary)
@@ -158,6 +161,7 @@ class LiveProjection:
             meter_provider,
             vocabulary=self._vocabulary,
             carried=carried,
+            prices=Prices(lambda: LogReader(self._path), self._vocabulary, self._rest),
         )
         # What was written before the provider was there is in the file.
         self.project(len(self._backlog))
@@ -189,6 +193,11 @@ class LiveProjection:
             if not number % _SLICE:
                 self._between()
             yield event
+
+    def _rest(self) -> None:
+        """Reading a long log must not keep the interpreter from the training code."""
+        self._between()
+        time.sleep(_REST_S)
 
     def _report(self, error: Exception) -> None:
         if not self._failed:

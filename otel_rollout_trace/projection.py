@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .events import Event, Vocabulary
 from .lifecycle import Carried, Lifecycle, Listener
+from .pricing import Prices
 from .spans import SpanRecord, SpanView
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Projection:
         meter_provider: where metrics go; None for none.
         vocabulary: which words mean which row.
         carried: what is known of the log's other runs.
+        prices: finds what stops had cost; see `Lifecycle`.
         listeners: hear of the same items too.
 
     Attributes:
@@ -47,6 +49,7 @@ class Projection:
         *,
         vocabulary: Vocabulary | None = None,
         carried: Carried | None = None,
+        prices: Prices | None = None,
         listeners: Iterable[Listener] = (),
     ) -> None:
         self.metrics: MetricsView | None = None
@@ -62,6 +65,7 @@ class Projection:
             listeners,
             vocabulary=vocabulary,
             carried=carried,
+            prices=prices or (lambda *_: ()),
         )
 
     def feed(self, event: Event) -> None:

@@ -13,6 +13,7 @@ from .journal import LogReader
 from .lifecycle import Attempt, Carried, Group, Lifecycle, Listener, Step
 from .live import global_provider
 from .metrics.accumulators import RolloutMetrics
+from .pricing import Prices
 from .projection import Projection, SpanSink, sink_of
 from .spans import SpanRecord
 
@@ -134,6 +135,7 @@ def replay_into(
         meter_provider,
         vocabulary=vocabulary,
         carried=carried,
+        prices=Prices(lambda: LogReader(path), vocabulary),
         listeners=(*listeners, tally),
     )
     for number, event in enumerate(reader):

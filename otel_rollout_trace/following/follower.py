@@ -6,15 +6,16 @@ import enum
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..events import Event, NotAnEvent, Vocabulary
-from ..journal import LogError, decode_line, recover
+from ..journal import LogError, LogReader, decode_line, recover
 from ..journal.tail import LogTail
 from ..lifecycle import Carried, Lifecycle
+from ..pricing import Prices
 from ..projection import most_events
 from ..receipts import Process, Receipts, this_process
 from ..spans import SpanRecord, SpanView
@@ -218,6 +219,7 @@ class Follower:
             vocabulary=self._vocabulary,
             carried=self._carried,
             first_segment=self._first_segment,
+            prices=Prices(self._from_beginning, self._vocabulary),
         )
 
     def _until_finished(self) -> bool:
@@ -333,6 +335,10 @@ class Follower:
             self._receipts.save(receipt)
             self.found.over.append(run)
         return False
+
+    def _from_beginning(self) -> Iterator[Event]:
+        for path in self._tail.paths():
+            yield from LogReader(path)
 
     def _first_segment(self, run: str) -> int:
         return self._receipts.of(run).first_segment

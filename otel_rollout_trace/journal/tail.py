@@ -112,6 +112,10 @@ class LogTail:
         self.position += len(block)
         return lines
 
+    def paths(self) -> list[Path]:
+        """Where the files stand now that were read, the present one last."""
+        return [*_found_beside(self.path, self.files)[0], self.path]
+
     def rest(self) -> bytes:
         """What stands after the last line end, once nobody will finish it any more."""
         rest, self._rest = bytes(self._rest), bytearray()

@@ -6,7 +6,7 @@ years later.
 """
 
 from .carried import Carried, Published
-from .items import Attempt, Group, Listener, Moment, Refit, Segment, Step
+from .items import Attempt, Group, Listener, Moment, Price, Refit, Segment, Step
 from .tracker import Lifecycle
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Lifecycle",
     "Listener",
     "Moment",
+    "Price",
     "Published",
     "Refit",
     "Segment",

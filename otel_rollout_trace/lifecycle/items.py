@@ -5,7 +5,7 @@ Times are whole microseconds since the Unix epoch, the resolution of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -14,7 +14,17 @@ from ..batch_age import age_of
 from ..events import MAX_SECONDS, Event, EventRow, Subject, count_of, id_of, version_of
 from .carried import Published
 
-__all__ = ["Attempt", "Group", "Item", "Listener", "Moment", "Refit", "Segment", "Step"]
+__all__ = [
+    "Attempt",
+    "Group",
+    "Item",
+    "Listener",
+    "Moment",
+    "Price",
+    "Refit",
+    "Segment",
+    "Step",
+]
 
 SEALED: Final = "sealed"
 TRAINED: Final = "trained"
@@ -29,14 +39,25 @@ class Moment(NamedTuple):
         time: when, in microseconds.
         row: what it means, None for a name in no row.
         event: the line.
-        about: what was worked out about it, for a step or a refit.
+        about: what was worked out about it, for a step or a refit; or the price of a
+            stop, which the log does not say itself.
     """
 
     order: int
     time: int
     row: EventRow | None
     event: Event
-    about: Step | Refit | None = None
+    about: Step | Refit | Price | None = None
+
+
+class Price(NamedTuple):
+    """What a stop had cost by the time that a run had made up for it.
+
+    Attributes:
+        figures: by name; see `otel_rollout_trace.cost.Stop`.
+    """
+
+    figures: Mapping[str, Any]
 
 
 # Structs, since an attempt is made for every few events: ordinary classes take six

@@ -49,6 +49,8 @@ class Run:
     def __init__(self, run_id: str, time: int, first_segment: int = 0) -> None:
         self.id = run_id
         self.events = 0
+        #: Whether it began from a checkpoint.
+        self.restored = False
         self.last_time = time
         self.version: int | None = None
         self._first_segment = first_segment

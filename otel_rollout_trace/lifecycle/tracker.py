@@ -14,6 +14,7 @@ from .items import (
     Item,
     Listener,
     Moment,
+    Price,
     Refit,
     Segment,
     Step,
@@ -51,6 +52,8 @@ class Lifecycle:
         carried: what is known across runs.
         first_segment: the index of a run's first segment, where what was before it is
             in the log no more.
+        prices: given a restored run, how many of its events were read, and the step it
+            has just trained: the figures of the stops that it has made up for with it.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Lifecycle:
         vocabulary: Vocabulary | None = None,
         carried: Carried | None = None,
         first_segment: Callable[[str], int] = lambda _: 0,
+        prices: Callable[[str, int, int | None], Iterable[Mapping[str, Any]]] = lambda *_: (),
     ) -> None:
         # This one is called for every event: only who wants it.
         wanting = [e for e in listeners if type(e).event_read is not Listener.event_read]
@@ -75,6 +79,7 @@ class Lifecycle:
         self._carried = carried or Carried(vocabulary=vocabulary)
         self._order = 0
         self._runs = Runs(self._finish, first_segment)
+        self._prices = prices
         self._open_attempts = 0
         self._open_groups = 0
         handlers: Mapping[str, _Handler] = {
@@ -172,6 +177,7 @@ class Lifecycle:
 
     def _restored(self, run: Run, event: Event, row: EventRow, time: int) -> None:
         run.version = version_of(event.get("weight_version"))
+        run.restored = True
         self._run_moment(run, event, row, time)
 
     def _refitted(self, run: Run, event: Event, row: EventRow, time: int) -> None:
@@ -300,6 +306,10 @@ class Lifecycle:
             if group.group_id in run.groups:  # it may have been evicted for another one
                 self._end_group(run, group, time)
         self._add(run, run.segment, Moment(self._order, time, row, event, step))
+        if run.restored:
+            for figures in self._prices(run.id, run.events, step.number):
+                price = Moment(self._order, time, None, event, Price(figures))
+                self._add(run, run.segment, price)
         for tell in self._on_step:
             tell(step)
         # Step and group hold each other otherwise: garbage that only the cyclic

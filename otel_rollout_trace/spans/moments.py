@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..events import VOCABULARY
-from ..lifecycle import Group, Moment, Refit, Step
+from ..lifecycle import Group, Moment, Price, Refit, Step
 from ..lifecycle.items import Item
 from . import names
 from .fields import Attributes, line_text, put_arrays, put_fields
@@ -79,6 +79,8 @@ def put_learned(attributes: Attributes, item: Item, group: Group) -> None:
 
 def moment_event(moment: Moment, item: Item) -> SpanEvent:
     """A moment as an event of its item's span."""
+    if isinstance(moment.about, Price):
+        return _price_event(moment.about, moment.time)
     event, row = moment.event, moment.row
     name: str = event["event"]
     attributes: Attributes = {}
@@ -102,6 +104,15 @@ def moment_event(moment: Moment, item: Item) -> SpanEvent:
         if age is not None:
             attributes[names.BATCH_AGE] = age
     return SpanEvent(name, moment.time * 1000, attributes)
+
+
+def _price_event(price: Price, time: int) -> SpanEvent:
+    attributes: Attributes = {
+        names.RESTORE_PREFIX + name: value
+        for name, value in price.figures.items()
+        if value is not None
+    }
+    return SpanEvent(names.RESTORE_EVENT, time * 1000, attributes)
 
 
 def refit_event(refit: Refit, tokens: int | None) -> SpanEvent:

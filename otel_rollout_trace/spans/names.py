@@ -30,6 +30,8 @@ ATTEMPT_SPAN: Final = "rl.rollout.attempt"
 RUN_SPAN: Final = "rl.run"
 
 REFIT_EVENT: Final = "rl.refit"
+RESTORE_EVENT: Final = "rl.restore"
+RESTORE_PREFIX: Final = "rl.restore."
 STEP_EVENT: Final = "rl.step"
 
 EVENT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
