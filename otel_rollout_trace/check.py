@@ -252,8 +252,10 @@ class _Checker(Listener):
         )
 
     def _find_steps(self, kind: str, steps: list[str], text: str) -> None:
-        named = ", ".join(steps[:_MOST_NAMED])
-        more = ", ..." if len(steps) > _MOST_NAMED else ""
+        times = Counter(steps)
+        shown = [f"{step} ({n} times)" if n > 1 else step for step, n in times.items()]
+        named = ", ".join(shown[:_MOST_NAMED])
+        more = ", ..." if len(shown) > _MOST_NAMED else ""
         self._find(kind, len(steps), f"steps {text} {named}{more}")
 
     def _find(self, kind: str, count: int, text: str) -> None:

@@ -18,6 +18,10 @@ from .journal import LogError
 
 __all__ = ["Prices"]
 
+#: The log is read once more for each restored run. Of so many, the first of a log; the
+#: `cost` command prices all of them.
+MOST_PRICED: Final = 8
+
 # Events that are read without letting anything else come between.
 _SLICE: Final = 256
 
@@ -43,7 +47,8 @@ class Prices:
         self._read = read
         self._vocabulary = vocabulary
         self._between = between
-        # By run, the step that has to be passed before anything is made up for.
+        # By run, in the order asked for: the step that has to be passed before anything
+        # is made up for.
         self._above: dict[str, float] = {}
 
     def __call__(self, run: str, events: int, step: int | None) -> list[Mapping[str, Any]]:
@@ -56,11 +61,17 @@ class Prices:
         """
         if step is None or step <= self._above.get(run, -1.0):
             return []
+        if run not in self._above and len(self._above) >= MOST_PRICED:
+            return []
         try:
             reader = CostReader(self._vocabulary)
             reader.feed_all(self._until(run, events))
             cost = reader.conclude()
         except LogError:
+            return []
+        restored = [each.run for each in cost.runs if each.restored_step is not None]
+        if run in restored[MOST_PRICED:]:
+            self._above[run] = float("inf")
             return []
         last_steps = {each.run: each.last_step for each in cost.runs}
         open_steps = [last_steps[stop.run] for stop in cost.stops if stop.caught_up_s is None]

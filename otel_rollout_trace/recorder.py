@@ -46,8 +46,9 @@ def log_path(path: str | os.PathLike[str] | None) -> Path:
         path: the file, or the directory it is in; None for the environment's
             ``OTEL_ROLLOUT_TRACE_PATH``, and without it the working directory.
     """
-    found = Path(path or os.environ.get("OTEL_ROLLOUT_TRACE_PATH") or ROLLOUT_TRACE_FILENAME)
-    if found.is_dir():
+    given = path or os.environ.get("OTEL_ROLLOUT_TRACE_PATH") or ROLLOUT_TRACE_FILENAME
+    found = Path(given)
+    if found.is_dir() or os.fspath(given).endswith(("/", os.sep)):
         found /= ROLLOUT_TRACE_FILENAME
     # A process that changes its directory later goes on writing the same file.
     return found.absolute()

@@ -36,6 +36,7 @@ class Replayed:
         bad_lines: lines passed over, or their beginning.
         first_bad: what is wrong with the first of them; empty for none.
         runs: how many runs the events are of.
+        first_t, last_t: the earliest and the latest time, in seconds since the epoch.
         spans: spans made.
         not_sent: spans that did not arrive, where that is known.
         attempts, groups: how many ended, by outcome.
@@ -47,6 +48,8 @@ class Replayed:
     bad_lines: int = 0
     first_bad: str = ""
     runs: int = 0
+    first_t: float = 0.0
+    last_t: float = 0.0
     spans: int = 0
     not_sent: int = 0
     attempts: Counter[str] = field(default_factory=Counter)
@@ -152,7 +155,8 @@ def replay_into(
     found = tally.found
     found.spans = counted.spans
     found.bad_lines = reader.bad_lines
-    found.first_bad = reader.first_bad.reason if reader.first_bad is not None else ""
+    if reader.first_bad is not None:
+        found.first_bad = f"line {reader.first_bad.number}: {reader.first_bad.reason}"
     found.runs = len(tally.runs)
     found.tokens = Counter({labels[0][1]: n for labels, n in tally.metrics.tokens.items()})
     found.batch_age = dict(sorted(found.batch_age.items()))
@@ -187,6 +191,8 @@ class _Tally(Listener):
 
     def event_read(self, run: str, event: Event, row: EventRow | None) -> None:
         self.found.events += 1
+        self.found.first_t = min(self.found.first_t or event["t"], event["t"])
+        self.found.last_t = max(self.found.last_t, event["t"])
         self.runs.add(run)
 
     def attempt_ended(self, attempt: Attempt) -> None:

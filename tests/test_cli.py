@@ -238,7 +238,7 @@ class TestSending:
         assert ended.status == 1
         assert "0 spans sent" in ended.out
         lines = ended.err.splitlines()
-        assert lines[0].startswith(f"otel-rollout-trace: 5 spans did not arrive at {url}: ")
+        assert lines[0].startswith(f"otel-rollout-trace: 5 spans did not arrive at {url} (HTTP): ")
         assert len(lines) == 2 and "data point" in lines[1]
 
 

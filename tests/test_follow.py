@@ -92,6 +92,8 @@ def test_however_often_it_is_stopped_every_span_is_sent_once(
     here = {event["run"]: Process(os.getpid(), socket.gethostname()) for event in events}
     for cut in sorted(cuts):
         log.write_bytes(whole[: cut * len(whole) // 400])
+        if b"\n" not in log.read_bytes():
+            continue  # nothing to be caught up with
         _once(log, receiver, processes=here)  # all of its runs go on
     log.write_bytes(whole)
     _once(log, receiver)
@@ -361,7 +363,7 @@ def test_rotated_while_nobody_follows_nothing_that_is_left_is_missing(log: Path,
     with log.open("ab") as file:
         file.write(b"".join(lines[middle + 200 :]))
     _once(log, receiver)
-    if old == "is kept":
+    if old != "is deleted":
         assert Counter(receiver.spans) == Counter(replayed_spans(DATA / "steady.jsonl"))
         return
     segments = [span for span in receiver.spans if span.name == "rl.run"]

@@ -86,3 +86,47 @@ def test_the_usual_files_are_there(name: str) -> None:
 
 def test_no_placeholder_is_left() -> None:
     assert "BENCHMARK" not in README
+
+
+#: Of each row of the table, the tests that show it: of the file, in the process, by a side-car.
+ENDINGS = {
+    "calls close(), returns, or raises": (
+        "test_recorder.py::test_the_interpreters_exit_closes_it",
+        "test_collector_down.py::test_what_an_outage_lost_is_counted_and_the_command_it_names_sends_it",
+        "test_sidecar.py::test_spans_that_an_outage_lost_are_sent_when_the_log_is_opened_again",
+        "test_sidecar.py::test_with_a_side_car_every_span_arrives_once_however_the_process_ends",
+        "test_sidecar.py::test_closing_waits_for_the_side_car",
+    ),
+    "is killed: SIGKILL, SIGTERM, OOM, os._exit": (
+        "test_kills.py::test_what_was_emitted_is_in_the_file_whenever_a_process_is_killed",
+        "test_sidecar.py::test_what_a_killed_process_did_not_send_is_sent_when_its_log_is_opened_again",
+        "test_kills.py::test_a_side_car_ends_what_a_killed_process_left_open",
+    ),
+    "goes on while the collector is down": (
+        "test_collector_down.py::test_the_file_is_complete",
+        "test_outages.py::test_whatever_the_receiver_does_counts_are_exact_and_following_completes_it",
+        "test_sidecar.py::test_a_side_car_waits_for_a_receiver_that_is_away",
+        "test_follow.py::test_it_falls_behind_while_the_receiver_is_away_and_catches_up",
+    ),
+    "goes on while the disk is full or gone": (
+        "test_disks.py::test_on_a_full_disk_every_event_is_written_or_told_of",
+        "test_disks.py::test_a_directory_that_disappears_is_made_again",
+    ),
+    "forks": ("test_endings.py::test_forks_while_spans_are_sent_lock_nothing",),
+    "and the follower or side-car is killed": (
+        "test_followers.py::test_a_follower_that_is_killed_goes_on_where_it_was",
+        "test_sidecar.py::test_a_side_car_that_is_killed_is_started_again_at_the_end",
+    ),
+}
+
+
+def test_every_row_of_what_is_lost_has_a_test() -> None:
+    rows = [row[0] for row in rows_under("the process", "the file loses")]
+    assert rows == list(ENDINGS)
+    tests = Path(__file__).parent
+    written = {
+        f"{path.name}::{name}"
+        for path in tests.rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8"))
+    }
+    assert {test for named in ENDINGS.values() for test in named} <= written

@@ -62,7 +62,8 @@ def follow_file(path: Path, options: FollowOptions) -> bool:
     logging.getLogger("otel_rollout_trace").setLevel(logging.ERROR)
     stop = StopRequest()
     patience = _Patience(stop) if options.once else None
-    with _status(path) as show:
+    say = _teller(options)
+    with _status(path, say) as show:
 
         def progress(found: Followed) -> None:
             show(found)
@@ -81,12 +82,22 @@ def follow_file(path: Path, options: FollowOptions) -> bool:
             progress=progress,
         )
         stop.on_signals()
+        say(f"{path.name}: following it, to {target}; Ctrl-C ends that, and next time it goes on")
+        if not path.exists():
+            say(f"{path}: does not exist yet; waiting for it")
         found = follower.run()
     if options.as_json:
         print(json.dumps(_as_dict(path, found)))
     else:
         _print_followed(path, found, target)
     return not found.waiting and not found.refused
+
+
+def _teller(options: FollowOptions) -> Callable[[str], object]:
+    """Says things on stderr, unless it is to end at once anyway."""
+    if options.once:
+        return lambda _: None
+    return lambda text: print(text, file=sys.stderr, flush=True)
 
 
 class _Patience:
@@ -108,22 +119,26 @@ class _Patience:
 
 
 @contextmanager
-def _status(path: Path) -> Iterator[Callable[[Followed], object]]:
+def _status(path: Path, tell: Callable[[str], object]) -> Iterator[Callable[[Followed], object]]:
     """Show how it is doing, on a line of its own where there is a terminal."""
     console = Console(stderr=True, highlight=False, emoji=False)
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             yield lambda found: live.update(_line(path, found), refresh=True)
         return
-    said = time.monotonic()
+    said, outage = time.monotonic(), ""
 
-    def say(found: Followed) -> None:
-        nonlocal said
-        if time.monotonic() - said >= _EVERY_S:
-            said = time.monotonic()
-            print(_line(path, found).plain, file=sys.stderr)
+    def show(found: Followed) -> None:
+        nonlocal said, outage
+        if bool(outage) != bool(found.outage):
+            tell(f"nothing arrives, trying again: {found.outage}" if found.outage else "it arrives")
+        elif time.monotonic() - said >= _EVERY_S:
+            tell(_line(path, found).plain)
+        else:
+            return
+        said, outage = time.monotonic(), found.outage
 
-    yield say
+    yield show
 
 
 def _line(path: Path, found: Followed) -> Text:
@@ -144,13 +159,14 @@ def _line(path: Path, found: Followed) -> Text:
 
 
 def _print_followed(path: Path, found: Followed, target: str) -> None:
-    print(f"{path.name}: {many(found.events, 'event')} of {many(found.runs, 'run')}")
+    so_far = " so far" if found.waiting else ""
+    print(f"{path.name}: {many(found.events, 'event')} of {many(found.runs, 'run')} read{so_far}")
     if found.bad_lines:
         print(f"  skipped   {many(found.bad_lines, 'bad line')}")
     print(f"  spans     {many(found.sent, 'span')} sent to {target}")
     if found.over:
         print(f"  over      {many(len(found.over), 'run')} found to be over")
-    if found.going_on:
+    if found.going_on and not found.waiting:
         print(
             f"  going on  {many(found.going_on, 'run')}; {many(found.open_attempts, 'attempt')} out"
         )
@@ -163,8 +179,8 @@ def _print_followed(path: Path, found: Followed, target: str) -> None:
     if found.waiting:
         reason = f": {found.outage}" if found.outage else ""
         print(
-            f"otel-rollout-trace: {many(found.waiting, 'span')} or more not sent yet{reason}; "
-            "follow again to go on",
+            f"otel-rollout-trace: {many(found.waiting, 'span')} or more not sent yet, and the "
+            f"rest of the log not read; following again goes on there{reason}",
             file=sys.stderr,
         )
 

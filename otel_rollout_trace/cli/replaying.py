@@ -15,7 +15,7 @@ from ..journal import LogError, LogReader
 from ..lifecycle import Listener
 from ..replaying import Replayed, replay_into
 from ..setup.configuring import resource_of_run
-from ..setup.exporters import make_otlp_exporter, target_of
+from ..setup.exporters import hint_of, label_of, make_otlp_exporter, protocol_of, target_of
 from ..setup.quiet import Quiet
 from ..spans.batch import BatchSink
 from .tables import print_replayed, reading
@@ -54,7 +54,8 @@ def replay_files(paths: list[Path], options: ReplayOptions) -> bool:
     """
     for path in paths:
         next(iter(LogReader(path, required=True)), None)
-    target = target_of("traces", options.endpoint, options.protocol)
+    protocol = protocol_of("traces", options.endpoint, options.protocol)
+    target = label_of(target_of("traces", options.endpoint, options.protocol), protocol)
     # Lines that are bad are told at the end.
     logging.getLogger("otel_rollout_trace").setLevel(logging.ERROR)
     runs = [_whole_id(path, options.run) for path in paths]
@@ -100,6 +101,7 @@ def _replay(
     points = (history.sent, history.failed) if history is not None else None
     if not options.as_json:
         reason = next((quiet.reason for quiet in quiets if quiet.reason), "")
+        reason += hint_of(protocol_of("traces", options.endpoint, options.protocol), reason)
         print_replayed(path, found, None if options.dry_run else target, points, reason)
     arrived = not found.not_sent and not (points and points[1])
     return _as_dict(path, found, points), arrived

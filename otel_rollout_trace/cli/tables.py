@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -16,8 +17,12 @@ from rich.table import Table
 
 from ..check import LogCheck, RunCheck
 from ..replaying import Replayed
+from ..words import duration, many
 
 __all__ = ["duration", "many", "print_check", "print_replayed", "reading"]
+
+# How far searches of Jaeger and Grafana look back unless told otherwise.
+_LOOK_BACK_S = 3_600
 
 # A file that takes long enough to watch.
 _LONG_BYTES = 20_000_000
@@ -52,10 +57,11 @@ def print_replayed(
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     runs = many(found.runs, "run")
     console.print(f"[bold]{escape(path.name)}[/bold]: {many(found.events, 'event')} of {runs}")
+    if found.events:
+        console.print(f"  time      {_time(found.first_t)} to {_time(found.last_t)} UTC")
     if found.bad_lines:
-        console.print(
-            f"  skipped   {many(found.bad_lines, 'bad line')}, first: {escape(found.first_bad)}"
-        )
+        torn = "torn or foreign line"
+        console.print(f"  skipped   {many(found.bad_lines, torn)}, {escape(found.first_bad)}")
     console.print(f"  attempts  {_outcomes(found.attempts)}")
     console.print(f"  groups    {_outcomes(found.groups)}")
     if found.tokens:
@@ -71,6 +77,8 @@ def print_replayed(
         return
     sent = found.spans - found.not_sent
     console.print(f"  spans     {many(sent, 'span')} sent to {escape(target)}")
+    if sent and time.time() - found.last_t > _LOOK_BACK_S:
+        console.print("            search at that time: backends look back an hour by default")
     if points is not None:
         console.print(f"  metrics   {many(points[0], 'data point')} sent")
     sys.stdout.flush()
@@ -128,32 +136,11 @@ def print_check(result: LogCheck) -> None:
     console.print(odd)
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them: ``850 ms``, ``12.5 s``, ``4 min 14 s``, ``3 h 20 min``."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
-
-
 def _outcomes(counts: dict[str, int]) -> str:
     if not counts:
         return "none"
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     return f"{sum(counts.values()):,}: " + ", ".join(f"{n:,} {name}" for name, n in ordered)
-
-
-def many(number: int, noun: str) -> str:
-    """``1 event``, ``2,000 events``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _time(seconds: float) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..events import Event, NotAnEvent, Vocabulary
 from ..journal import LogError, LogReader, decode_line, recover
-from ..journal.tail import LogTail
+from ..journal.tail import LogTail, check_followable
 from ..lifecycle import Carried, Lifecycle
 from ..pricing import Prices
 from ..projection import most_events
@@ -144,6 +144,7 @@ class Follower:
         self._awaits = awaits
         self._stop = wait
         self._report = progress
+        self._first_bad = ""
         self._receipts = Receipts(log)
         self._lock = FollowerLock(self._receipts.directory)
 
@@ -155,10 +156,17 @@ class Follower:
             LogError: if it cannot be read, or is no rollout log.
             OSError: if nothing can be written beside it.
         """
+        check_followable(self.log)
         self._lock.take()
         try:
             while self._follow():
                 pass
+            if not self.found.events and self._until is Until.CAUGHT_UP:
+                raise LogError(
+                    f"{self.log}: not a rollout log ({self._first_bad})"
+                    if self._first_bad
+                    else f"{self.log}: there is nothing in it"
+                )
         finally:
             self._lock.release()
         return self.found
@@ -250,6 +258,7 @@ class Follower:
         except NotAnEvent as error:
             found = recover(line)
             self.found.bad_lines += 1
+            self._first_bad = self._first_bad or str(error)
             if not self.found.events and self.found.bad_lines >= _HOPELESS:
                 raise LogError(f"{self.log}: not a rollout log ({error})") from None
         if found is not None:

@@ -60,3 +60,11 @@ class FollowerLock:
                 os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
+            self._remove_if_alone()
+
+    def _remove_if_alone(self) -> None:
+        """Leave nothing beside a log of which nothing was sent."""
+        with contextlib.suppress(OSError):
+            if [entry.name for entry in os.scandir(self._path.parent)] == [self._path.name]:
+                self._path.unlink()
+                self._path.parent.rmdir()

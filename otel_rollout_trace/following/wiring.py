@@ -14,7 +14,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from ..events import Event, Vocabulary
 from ..receipts import Process
 from ..setup.configuring import make_meter_provider, resource_of_run
-from ..setup.exporters import exporter_names, make_exporter, target_of
+from ..setup.exporters import (
+    exporter_names,
+    label_of,
+    make_exporter,
+    protocol_of,
+    target_of,
+)
 from ..spans.emit import GroupSampling
 from .follower import Followed, Follower, Until
 
@@ -108,7 +114,10 @@ def make_follower(
         )
     name = names[0]
     exporter = make_exporter(name, "traces", **(otlp if name == "otlp" else {}))
-    target = target_of("traces", endpoint, protocol) if name == "otlp" else name
+    target = name
+    if name == "otlp":
+        chosen = protocol_of("traces", endpoint, protocol)
+        target = label_of(target_of("traces", endpoint, protocol), chosen)
     stop.ends(exporter)
 
     def resource(run: str, opened: Event | None) -> Any:

@@ -119,6 +119,8 @@ def _decode_leniently(line: bytes) -> Any:
             strict=False,
         )
         return _without_surrogates(value)
+    except json.JSONDecodeError as error:  # which counts lines of its own
+        raise NotAnEvent(f"not JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError) as error:
         raise NotAnEvent(f"not JSON: {error}") from None
 

@@ -12,7 +12,7 @@ from typing import Final
 from .lines import MAX_LINE_BYTES
 from .reader import LogError
 
-__all__ = ["FileId", "LogTail", "file_id"]
+__all__ = ["FileId", "LogTail", "check_followable", "file_id"]
 
 _CHUNK_BYTES: Final = 1 << 18
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -21,6 +21,26 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 # So much of a file's beginning tells it from another one that took its place.
 _HEAD_BYTES: Final = 256
 _FIRST_LINE_BYTES: Final = 65_536
+
+
+def check_followable(path: Path) -> None:
+    """See that a path is, or can become, a log that grows.
+
+    Raises:
+        LogError: if it never will.
+    """
+    try:
+        if path.is_dir():
+            raise LogError(f"{path}: Is a directory")
+        if not path.parent.is_dir():
+            raise LogError(f"{path.parent}: No such directory")
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(2) == _GZIP_MAGIC:
+                    raise LogError(f"{path}: a gzip file does not grow; replay it")
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror or error}") from error
+
 
 FileId = tuple[int, int, int]
 """Device, inode, and a checksum of the first line: which file it is, whatever it is
@@ -91,12 +111,18 @@ class LogTail:
         try:
             if self._fd < 0 and not self._open_next():
                 return []
-            block = os.pread(self._fd, _CHUNK_BYTES, self.position)
-            if not block:
-                return self._at_the_end()
-            self.size = max(self.size, self.position + len(block))
+            while True:
+                block = os.pread(self._fd, _CHUNK_BYTES, self.position)
+                if not block:
+                    return self._at_the_end()
+                lines = self._taken(block)
+                if lines:  # else it is in the middle of a long one
+                    return lines
         except OSError as error:
             raise LogError(f"{self.path}: {error.strerror or error}") from error
+
+    def _taken(self, block: bytes) -> list[bytes]:
+        self.size = max(self.size, self.position + len(block))
         if self.position == 0:
             if block.startswith(_GZIP_MAGIC):
                 raise LogError(f"{self.path}: a gzip file does not grow; replay it")
@@ -191,19 +217,24 @@ def _found_beside(path: Path, files: list[FileId]) -> tuple[list[Path], bool]:
     if not files:
         return [], False
     beside: dict[FileId, Path] = {}
+    copies: dict[int, Path] = {}
     numbers = {(identity[0], identity[1]) for identity in files}
     with contextlib.suppress(OSError):
         for entry in os.scandir(path.parent):
             with contextlib.suppress(OSError):
                 status = entry.stat()
-                if (status.st_dev, status.st_ino) in numbers and entry.is_file():
-                    identity = file_id(Path(entry.path))
-                    if identity is not None:
-                        beside[identity] = Path(entry.path)
+                known = (status.st_dev, status.st_ino) in numbers
+                if not entry.is_file() or not (known or entry.name.startswith(path.name)):
+                    continue
+                identity = file_id(Path(entry.path))
+                if identity is not None:
+                    beside[identity] = Path(entry.path)
+                    copies[identity[2]] = Path(entry.path)
     found: list[Path] = []
     cut = False
     for identity in files:
-        name = beside.get(identity)
+        # A file may have been copied before it was cut, instead of renamed.
+        name = beside.get(identity) or copies.get(identity[2])
         if name is None:
             # What follows on a gap is not what followed it before.
             found, cut = [], True

@@ -6,6 +6,8 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from opentelemetry import metrics, trace
@@ -17,7 +19,14 @@ from ..events import version_of
 from ..metrics import rollout_views
 from ..recorder import RolloutTrace, log_path
 from ..resource import detect
-from .exporters import exporter_names, make_exporter, protocol_of, target_of
+from .exporters import (
+    check_endpoint,
+    exporter_names,
+    label_of,
+    make_exporter,
+    protocol_of,
+    target_of,
+)
 from .providers import CountingExporter, CountingProcessor, RolloutTracerProvider, Telemetry
 from .sidecar import SideCar, recover
 
@@ -91,6 +100,9 @@ def configure(
     """
     if export not in ("process", "sidecar"):
         raise ValueError(f"export={export!r} is neither 'process' nor 'sidecar'")
+    # Importing these later would keep the thread that writes from writing.
+    for module in ("projection", "pricing", "spans.emit", "metrics"):
+        import_module(f"{__package__.rpartition('.')[0]}.{module}")
     run = uuid.uuid4().hex
     log = log_path(path)
     otlp = {"endpoint": endpoint, "protocol": protocol, "headers": headers}
@@ -102,16 +114,20 @@ def configure(
     meter_provider: MeterProvider | None = None
     exporters: list[CountingExporter] = []
     resource: Resource | None = None
+    set_already = False
     if not disabled:
         resource = resource_of(run, service_name, resource_attributes)
         # So that a replay sends the very spans, where they came from included.
         settings["opened"] = {"resource": dict(resource.attributes)}
+        if endpoint:
+            check_endpoint(endpoint)
         if export == "sidecar":
             sidecar = SideCar(log, otlp, synonyms)
             return RolloutTrace(
                 log, project=False, on_open=sidecar.start, on_close=sidecar.finish, **settings
             )
-        if _unset(trace.get_tracer_provider(), "tracer"):
+        set_already = not _unset(trace.get_tracer_provider(), "tracer")
+        if not set_already:
             made = _without_errors(lambda: _tracer_provider(resource, log, otlp))
             tracer_provider, exporters = made or (None, [])
         if _unset(metrics.get_meter_provider(), "meter"):
@@ -120,7 +136,7 @@ def configure(
         trace.set_tracer_provider(tracer_provider)
     if meter_provider is not None:
         metrics.set_meter_provider(meter_provider)
-    if not disabled and tracer_provider is None and (endpoint or protocol or headers):
+    if set_already and (endpoint or protocol or headers):
         logger.warning("a tracer provider is set already: endpoint, protocol, headers are its own")
     telemetry = _ours(trace.get_tracer_provider())
     if telemetry is None or tracer_provider is not None or meter_provider is not None:
@@ -128,8 +144,8 @@ def configure(
 
     def opened(run: str) -> None:
         if tracer_provider is not None:
-            recover(log, otlp)
             telemetry.keeper.begin(run, log)
+            recover(log, otlp)
 
     return RolloutTrace(
         log,
@@ -205,7 +221,7 @@ def _without_errors(make: Callable[[], _T]) -> _T | None:
     except _WrongArgumentError:
         raise
     except Exception as error:
-        logger.error("telemetry cannot be set up, the log is written: %s", error)
+        logger.error("no spans and metrics are sent, the log is written: %s", error)
         return None
 
 
@@ -220,8 +236,11 @@ def _tracer_provider(
         if exporter is not None:
             target = name
             if name == "otlp":
+                chosen = protocol_of("traces", otlp["endpoint"], otlp["protocol"])
                 target = target_of("traces", otlp["endpoint"], otlp["protocol"])
-            exporters.append(CountingExporter(exporter, target))
+                target = label_of(target, chosen)
+            again = partial(_made, name, "traces", otlp)
+            exporters.append(CountingExporter(exporter, target, again))
     if not exporters:
         return None, []
     provider = RolloutTracerProvider(resource)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from .fitting import FittingExporter
 from .quiet import Outage
 
 __all__ = [
     "PROTOCOLS",
+    "check_endpoint",
     "exporter_names",
+    "hint_of",
+    "label_of",
     "make_exporter",
     "make_otlp_exporter",
     "protocol_of",
@@ -48,8 +52,8 @@ def protocol_of(signal: Signal, endpoint: str | None = None, protocol: str | Non
     """The OTLP protocol to use.
 
     What is given, else what the environment says, else what the endpoint's port
-    is for: 4317 is gRPC's, any other HTTP's. Without an endpoint it is gRPC, as
-    in the SDK's own start-up.
+    is for: 4317 is gRPC's, as is any that ends so (14317, forwarded), and any other
+    HTTP's. Without an endpoint it is gRPC, as in the SDK's own start-up.
 
     Raises:
         ValueError: for a protocol that there is no exporter for.
@@ -66,7 +70,7 @@ def protocol_of(signal: Signal, endpoint: str | None = None, protocol: str | Non
         if not endpoint:
             return "grpc"
         parts = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
-        return "grpc" if _port(parts) == _GRPC_PORT else "http/protobuf"
+        return "grpc" if (_port(parts) or 0) % 10_000 == _GRPC_PORT else "http/protobuf"
     if protocol not in PROTOCOLS:
         raise ValueError(f"OTLP protocol {protocol!r} is none of: {', '.join(PROTOCOLS)}")
     return protocol
@@ -84,6 +88,20 @@ def endpoint_of(signal: Signal) -> str:
 def target_of(signal: Signal, endpoint: str | None = None, protocol: str | None = None) -> str:
     """The receiver's address, as it is told to people."""
     return endpoint or endpoint_of(signal) or _DEFAULTS[protocol_of(signal, endpoint, protocol)]
+
+
+def label_of(target: str, protocol: str) -> str:
+    """A receiver as it is told to people who may have to find out why nothing arrives."""
+    return f"{target} ({'gRPC' if protocol == 'grpc' else 'HTTP'})"
+
+
+def hint_of(protocol: str, reason: str) -> str:
+    """What to try where nothing arrives; empty where that is not about the protocol."""
+    if protocol != "grpc" and re.search("Connection aborted|BadStatusLine|reset by peer", reason):
+        return "; if that is a gRPC port: --protocol grpc"
+    if protocol == "grpc" and re.search("INTERNAL|UNAVAILABLE|UNIMPLEMENTED", reason):
+        return "; if that is an HTTP port: --protocol http/protobuf"
+    return ""
 
 
 def make_otlp_exporter(
@@ -112,9 +130,7 @@ def make_otlp_exporter(
     if headers:
         settings["headers"] = dict(headers)
     if endpoint:
-        parts = urlsplit(endpoint)
-        if parts.scheme not in ("http", "https") or not parts.hostname or _port(parts) == -1:
-            raise ValueError(f"endpoint {endpoint!r} is not like http://host:4318")
+        parts = check_endpoint(endpoint)
         settings["endpoint"] = endpoint
         if chosen == "grpc":
             settings["insecure"] = parts.scheme == "http"
@@ -125,6 +141,18 @@ def make_otlp_exporter(
     if signal == "metrics":
         return _quiet(kind, target_of(signal, endpoint, protocol))(**settings)
     return FittingExporter(kind(**settings))
+
+
+def check_endpoint(endpoint: str) -> SplitResult:
+    """The parts of a receiver's address.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname or _port(parts) == -1:
+        raise ValueError(f"endpoint {endpoint!r} is not like http://host:4318")
+    return parts
 
 
 def _quiet(kind: Any, target: str) -> Any:

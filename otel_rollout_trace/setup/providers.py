@@ -70,6 +70,8 @@ class CountingExporter(SpanExporter):
     Args:
         exporter: sends them.
         target: where to, for messages.
+        again: makes the exporter anew, for the child of a fork: connections are not
+            for two processes.
 
     Attributes:
         handed: spans of ours that were to be sent.
@@ -78,16 +80,27 @@ class CountingExporter(SpanExporter):
         keeper: keeps on disk which of them did.
     """
 
-    def __init__(self, exporter: SpanExporter, target: str) -> None:
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        target: str,
+        again: Callable[[], SpanExporter | None] = lambda: None,
+    ) -> None:
         self._exporter = exporter
+        self._again = again
+        self._inherited = False
         self.outage = Outage(exporter, "spans", target)
         self.keeper = ReceiptKeeper()
         self._stopped = False
-        self.renew()
+        self._count_anew()
         _counting.add(self)
 
     def renew(self) -> None:
-        """In the child of a fork: what was counted was the parent's."""
+        """In the child of a fork: what was counted was the parent's, connections too."""
+        self._count_anew()
+        self._inherited = True
+
+    def _count_anew(self) -> None:
         self.handed = 0
         self.sent = 0
         self._told = 0
@@ -103,6 +116,9 @@ class CountingExporter(SpanExporter):
         """See ``SpanExporter``."""
         if self._stopped:
             return SpanExportResult.FAILURE
+        if self._inherited:
+            self._inherited = False
+            self._exporter = self._again() or self._exporter
         with self.outage.watch() as messages:
             try:
                 result = self._exporter.export(spans)
@@ -260,17 +276,14 @@ class CountingProcessor(BatchSpanProcessor):
     """
 
     def __init__(self, exporter: CountingExporter) -> None:
-        environ = os.environ
-        queue_size = _number(environ.get("OTEL_BSP_MAX_QUEUE_SIZE"), _QUEUED_SPANS)
-        batch_size = _number(environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), _BATCH_SPANS)
+        queue_size = _number("OTEL_BSP_MAX_QUEUE_SIZE", _QUEUED_SPANS)
+        batch_size = _number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", _BATCH_SPANS)
         super().__init__(
             exporter,
             max_queue_size=queue_size,
             # The SDK refuses a batch that is larger than the queue.
             max_export_batch_size=min(batch_size, queue_size),
-            schedule_delay_millis=(
-                None if environ.get("OTEL_BSP_SCHEDULE_DELAY") else _EXPORT_DELAY_MS
-            ),
+            schedule_delay_millis=_number("OTEL_BSP_SCHEDULE_DELAY", _EXPORT_DELAY_MS),
         )
         self._counting = exporter
 
@@ -282,13 +295,17 @@ class CountingProcessor(BatchSpanProcessor):
         super().on_end(span)
 
 
-def _number(text: str | None, otherwise: int) -> int:
+def _number(variable: str, otherwise: int) -> int:
     """A setting that must be a whole number above zero; what is none is left out."""
+    text = os.environ.get(variable)
     try:
-        return max(1, int(text or otherwise))
+        number = int(text or otherwise)
     except ValueError:
-        logger.warning("%r is not a number; %d is used", text, otherwise)
-        return otherwise
+        number = 0
+    if number > 0:
+        return number
+    logger.warning("%s=%s is no number above 0; %d is used", variable, text, otherwise)
+    return otherwise
 
 
 def _within(timeout: float, work: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ kept back, and the first of it becomes the reason in a single message.
 from __future__ import annotations
 
 import logging
+import re
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,14 @@ __all__ = ["Outage", "Quiet"]
 logger = logging.getLogger(__name__)
 
 _LONGEST_REASON: Final = 200
+
+# By the time that this is shown it has given up, and what it sent is said already.
+_RETRYING: Final = re.compile(
+    r"^Transient error | encountered while exporting .*?, retrying in [\d.]+s\.?$"
+)
+
+# How receivers of traces only answer metrics.
+_NO_METRICS: Final = re.compile(r"UNIMPLEMENTED|\b404\b")
 
 _exporting = threading.local()
 
@@ -51,7 +60,7 @@ class Quiet:
     @property
     def reason(self) -> str:
         """The first that the latest export had to say; empty for nothing."""
-        first = next(iter(self._messages), "")
+        first = _RETRYING.sub("", next(iter(self._messages), ""))
         return textwrap.shorten(first, _LONGEST_REASON, placeholder=" ...")
 
     @contextmanager
@@ -87,12 +96,19 @@ class Outage(Quiet):
         """Say that nothing arrives, once, or that it does again."""
         if not arrived and not self._said:
             self._said = True
-            logger.warning(
-                "%s do not reach %s; the log file is complete and can be replayed (said once): %s",
-                self._what,
-                self._target,
-                self.reason or "no answer yet",
-            )
+            if self._what == "metrics" and _NO_METRICS.search(self.reason):
+                logger.warning(
+                    "%s takes no metrics, as Jaeger does not; OTEL_METRICS_EXPORTER=none "
+                    "sends none",
+                    self._target,
+                )
+            else:
+                logger.warning(
+                    "%s do not reach %s; what the log file holds can be replayed (said once): %s",
+                    self._what,
+                    self._target,
+                    self.reason or "no answer yet",
+                )
         elif arrived and self.going_on:
             logger.warning("%s reach %s again", self._what, self._target)
         self.going_on = not arrived

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from ..receipts import Receipts, note_closed, this_process
+from ..receipts import Process, Receipts, note_closed, this_process
 
 __all__ = ["SideCar", "recover"]
 
@@ -44,9 +46,20 @@ class SideCar:
         self._environ = _environment(otlp)
         self._synonyms = dict(synonyms or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._starting: threading.Thread | None = None
 
     def start(self, run: str) -> None:
-        """Start it for a run of this process. It ends by itself if the log has one already."""
+        """Start it for a run of this process. It ends by itself if the log has one already.
+
+        Does not wait for that: whoever calls it has a log to write.
+        """
+        self._starting = in_background(lambda: self._start(run))
+
+    def _start(self, run: str) -> None:
+        if self._goes_on():
+            return  # the parent's, in the child of a fork: it follows this run too
+        self._owner = os.getpid()
         self._process = _spawn(
             self._log,
             self._environ,
@@ -69,6 +82,8 @@ class SideCar:
             note_closed(self._receipts.directory, run)
         except OSError as error:
             logger.warning("%s: %s", self._receipts.directory, error.strerror or error)
+        if self._starting is not None:
+            self._starting.join(timeout)
         started_again = False
         while time.monotonic() < deadline:
             receipt = self._receipts.read(run)
@@ -76,17 +91,36 @@ class SideCar:
                 return
             if not started_again and self._is_gone(receipt):
                 started_again = True
-                self.start(run)
+                self._start(run)
             time.sleep(_LOOK_S)
+        goes_on = self._goes_on()
         logger.warning(
-            "%s: not all of run %s is delivered yet; the side-car goes on with it, see %s",
+            "%s: not all of run %s is delivered yet; %s%s",
             self._log,
             run,
-            self._receipts.directory / _LOG_FILE,
+            "the side-car goes on with it"
+            if goes_on
+            else f"the side-car has ended, otel-rollout-trace follow {self._log} goes on with it",
+            self._last_words(),
         )
 
+    def _goes_on(self) -> bool:
+        process = self._process
+        if process is None:
+            return False
+        if self._owner == os.getpid():
+            return process.poll() is None
+        return bool(Process(process.pid, socket.gethostname()).runs())
+
+    def _last_words(self) -> str:
+        try:
+            lines = (self._receipts.directory / _LOG_FILE).read_text("utf-8", "replace").split("\n")
+        except OSError:
+            return ""
+        return next((f" ({line})" for line in reversed(lines) if line), "")
+
     def _is_gone(self, receipt: Any) -> bool:
-        if self._process is not None and self._process.poll() is None:
+        if self._goes_on():
             return False
         return receipt is None or receipt.sender is None or not receipt.sender.runs()
 
@@ -102,7 +136,19 @@ def recover(log: Path, otlp: Mapping[str, Any]) -> None:
         if not receipt.done and not (receipt.sender is not None and receipt.sender.runs())
     ]
     if unfinished:
-        _spawn(log, _environment(otlp), "--begun-only", "--owner", str(this_process().pid))
+        owner = str(this_process().pid)
+        in_background(lambda: _spawn(log, _environment(otlp), "--begun-only", "--owner", owner))
+
+
+def in_background(work: Callable[[], object]) -> threading.Thread | None:
+    """Do it on a thread; where none starts any more, at the interpreter's end, at once."""
+    thread = threading.Thread(target=work, name="rollout-trace-sidecar", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        work()
+        return None
+    return thread
 
 
 def _spawn(log: Path, environ: dict[str, str], *arguments: str) -> subprocess.Popen[bytes] | None:
@@ -122,10 +168,9 @@ def _spawn(log: Path, environ: dict[str, str], *arguments: str) -> subprocess.Po
             )
     except (OSError, ValueError) as error:
         logger.error(
-            "no side-car can be started (%s); the log is written, "
-            "and otel-rollout-trace follow %s sends it",
-            error,
+            "%s: no side-car can be started (%s); otel-rollout-trace follow sends the log",
             log,
+            error,
         )
         return None
 
