@@ -18,6 +18,7 @@ from .recorder import ROLLOUT_TRACE_FILENAME, RolloutTrace
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .cost import Cost, cost_of
     from .exporter import JsonlSpanExporter
     from .metrics import rollout_views
     from .replaying import Replayed, replay
@@ -28,6 +29,7 @@ __all__ = [
     "BATCH_AGE_TOKENS_METRIC",
     "BATCH_AGE_VERSION_SUM_METRIC",
     "ROLLOUT_TRACE_FILENAME",
+    "Cost",
     "JsonlSpanExporter",
     "LogError",
     "RefitCuts",
@@ -38,6 +40,7 @@ __all__ = [
     "batch_age_by_step",
     "batch_age_group_metrics",
     "configure",
+    "cost_of",
     "pop_batch_age",
     "read_events",
     "replay",
@@ -48,10 +51,12 @@ __all__ = [
 # What needs OpenTelemetry is imported when it is asked for: training code that
 # only holds a disabled trace, or only reads a log, does not pay for the SDK.
 _LATER = {
+    "Cost": "cost",
     "JsonlSpanExporter": "exporter",
     "Replayed": "replaying",
     "attempt_context": "spans",
     "configure": "setup",
+    "cost_of": "cost",
     "replay": "replaying",
     "rollout_views": "metrics",
 }

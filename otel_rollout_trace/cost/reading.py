@@ -18,6 +18,8 @@ from .situations import SEALED, Training, Tried
 
 __all__ = ["CostReader", "cost_of"]
 
+_RESUMED: Final = "attempt_resumed"
+
 _MOST_PATHS: Final = 1_000
 
 # A reason made of free text would give every attempt a row of its own.
@@ -173,8 +175,9 @@ class CostReader:
             None if generation is None else str(generation),
         )
         memory = self._memory
-        if "resumed_from" in event:
-            self._resume(tried, event)
+        resumed_from = id_of(event.get("resumed_from"))
+        if resumed_from is not None or (row is not None and row.name == _RESUMED):
+            self._resume(tried, event, resumed_from)
         if attempt_id is not None:
             memory.name(attempt_id, tried)
         if group_id is not None:
@@ -198,13 +201,13 @@ class CostReader:
             self._forget()
         return out
 
-    def _resume(self, tried: Tried, event: Event) -> None:
+    def _resume(self, tried: Tried, event: Event, resumed_from: str | None) -> None:
         """Connect an attempt with the one that it goes on from, if the log has that."""
         tried.brought = count_of(event.get("tokens"))
-        origin = self._memory.origin_of(tried, id_of(event["resumed_from"]))
+        origin = self._memory.origin_of(tried, resumed_from)
         if origin is None:
-            tried.brought = tried.brought or 0
-        elif origin.resumers is None:
+            return
+        if origin.resumers is None:
             origin.resumers = [tried]
         else:
             origin.resumers.append(tried)

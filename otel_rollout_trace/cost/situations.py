@@ -90,8 +90,8 @@ class Tried(msgspec.Struct, eq=False, gc=False):
         run: index of its run.
         started: when, in seconds; None where the log does not say.
         generation: its generation index as text; None where the log does not say.
-        brought: tokens it was resumed with; None where it was resumed with an
-            unknown number of tokens that are counted where they were generated.
+        brought: tokens it was resumed with; None where it was resumed and the log does
+            not say with how many, so that nobody can tell which of its tokens are new.
         interval: see `Situation`.
         outcome, reason: how it ended, and why.
         tokens: its tokens; None where not counted.

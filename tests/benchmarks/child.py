@@ -40,6 +40,23 @@ def ages_of_list(log: str) -> dict[int, float]:
     return ages
 
 
+def cost_streamed(log: str) -> int:
+    """What stops cost and what became of every token, from all lines; the number of stops."""
+    from otel_rollout_trace import cost_of
+    from otel_rollout_trace.journal import LogReader
+
+    return len(cost_of(LogReader(log)).stops)
+
+
+def lines_decoded(log: str) -> int:
+    """Each line decoded by the standard library, and forgotten; the number of stops."""
+    runs = set()
+    with Path(log).open(encoding="utf-8") as lines:
+        for line in lines:
+            runs.add(json.loads(line)["run"])
+    return len(runs) - 1
+
+
 def open_attempts(number: str) -> dict[str, float]:
     """How much the process grows by each open attempt, its share of its group included."""
     from otel_rollout_trace.journal import decode_line
@@ -86,7 +103,8 @@ def _usage() -> dict[str, float]:
 
 
 _WORK: Final[Mapping[str, Callable[[str], Any]]] = {
-    work.__name__: work for work in (ages_streamed, ages_of_list, open_attempts)
+    work.__name__: work
+    for work in (ages_streamed, ages_of_list, cost_streamed, lines_decoded, open_attempts)
 }
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ _TITLES: Final = {
     "reference": "reference",
     "sdk": "SDK, OTLP exporter",
 }
-_ROUNDS: Final = 3
+_ROUNDS: Final = 2
 _SECONDS: Final = 1.0
 _HERE: Final = Path(__file__).parent
 
