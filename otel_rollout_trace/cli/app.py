@@ -15,6 +15,7 @@ import typer
 from ..batch_age import BATCH_AGE_FIELDS, batch_age_by_step
 from ..events import Vocabulary
 from ..journal import LogError, LogReader
+from ..recorder import ROLLOUT_TRACE_FILENAME
 from ..version import __version__
 from .demo import demo
 
@@ -34,6 +35,15 @@ class Protocol(str, Enum):
 
     GRPC = "grpc"
     HTTP = "http/protobuf"
+
+
+class ExportFormat(str, Enum):
+    """What ``export`` writes."""
+
+    PERFETTO = "perfetto"
+    CHROME = "chrome"
+    OTLP_JSON = "otlp-json"
+    PARQUET = "parquet"
 
 
 LogFile = Annotated[
@@ -76,7 +86,10 @@ def batch_age(
     as_json: Json = False,
     synonym: Synonyms = None,
 ) -> None:
-    """Print each trained step's batch age, in weight updates."""
+    """Print each trained step's batch age, in weight updates.
+
+    Of a step that was trained again after a restore, the last training counts.
+    """
     path = _the_log(file, sample)
     with _one_clear_error():
         vocabulary = _vocabulary(synonym)
@@ -167,6 +180,8 @@ def follow(
     from ..following import AlreadyFollowedError
     from .following import FollowOptions, follow_file
 
+    if file.is_dir():
+        file = file / ROLLOUT_TRACE_FILENAME
     if once and not file.exists():
         _fail(f"{file}: No such file or directory")
     with _one_clear_error():
@@ -214,6 +229,147 @@ def check(
         raise typer.Exit(1)
 
 
+@app.command()
+def export(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", help="Rollout logs, plain or gzip."),
+    ] = None,
+    format_name: Annotated[
+        ExportFormat, typer.Option("--format", help="What to write.")
+    ] = ExportFormat.PERFETTO,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="The file, or for parquet the directory; by default named after the log, in "
+            "the working directory. '-' is the standard output; what ends in .gz is compressed.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="In otlp-json: gauges and counters too.")
+    ] = False,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this run (the id's beginning will do).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there already.")] = False,
+    sample: Sample = False,
+    as_json: Json = False,
+    synonym: Synonyms = None,
+) -> None:
+    """Write a log for other tools: a timeline, OTLP lines, or tables for SQL."""
+    from .exporting import ExportOptions, export_files
+
+    paths = [_readable_twice(file) for file in files or []]
+    if sample:
+        paths.append(_the_log(None, sample))
+    if not paths:
+        _fail("name a FILE, or use --sample")
+    with _one_clear_error():
+        options = ExportOptions(
+            format=format_name.value,
+            output=output,
+            force=force,
+            metrics=metrics,
+            run=run,
+            as_json=as_json,
+            vocabulary=_vocabulary(synonym),
+        )
+        try:
+            export_files(paths, options)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _fail(f"{error.filename or output}: {error.strerror or error}")
+
+
+@app.command()
+def cost(
+    file: LogFile = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this run (the id's beginning will do).")
+    ] = None,
+    steps: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Only what was made for these steps.")
+    ] = None,
+    sample: Sample = False,
+    as_json: Json = False,
+    synonym: Synonyms = None,
+) -> None:
+    """Say what each stop and restore cost, and what became of every token."""
+    from .cost import CostOptions, show_cost
+
+    path = _the_log(file, sample)
+    with _one_clear_error():
+        show_cost(path, CostOptions(run, steps, as_json, _vocabulary(synonym)))
+
+
+@app.command()
+def diff(
+    log_a: Annotated[str, typer.Argument(metavar="A", help="A log, or FILE@RUN for one run.")],
+    log_b: Annotated[str, typer.Argument(metavar="B", help="The log or run to compare it with.")],
+    as_json: Json = False,
+    synonym: Synonyms = None,
+) -> None:
+    """Compare two logs, or two runs: exit status 0 for the same work, 1 for different work."""
+    from .diff import DiffOptions, log_and_run, show_diff
+
+    a, b = ((_readable_twice(path), run) for path, run in map(log_and_run, (log_a, log_b)))
+    with _one_clear_error():
+        same = show_diff(a, b, DiffOptions(as_json, _vocabulary(synonym)))
+    if not same:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", help="Rollout logs, plain or gzip."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="The page; by default named after the log, in the working directory.",
+        ),
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="The page's heading.")] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this run (the id's beginning will do).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there already.")] = False,
+    sample: Sample = False,
+    synonym: Synonyms = None,
+) -> None:
+    """Write one HTML page about a log, which opens without a network."""
+    from .reporting import ReportOptions, report_files
+
+    paths = [_readable_twice(file) for file in files or []]
+    if sample:
+        paths.append(_the_log(None, sample))
+    if not paths:
+        _fail("name a FILE, or use --sample")
+    with _one_clear_error():
+        options = ReportOptions(
+            output=output,
+            title=title,
+            run=run,
+            force=force,
+            vocabulary=_vocabulary(synonym),
+        )
+        try:
+            report_files(paths, options)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _fail(f"{error.filename or output}: {error.strerror or error}")
+
+
 app.command()(demo)
 
 
@@ -230,6 +386,8 @@ def _the_log(file: Path | None, sample: bool) -> Path:
 
 
 def _readable_twice(file: Path) -> Path:
+    if (file / ROLLOUT_TRACE_FILENAME).is_file():
+        return file / ROLLOUT_TRACE_FILENAME  # as `configure` takes a directory
     if file.exists() and not file.is_file() and not file.is_dir():
         _fail(f"{file}: a pipe cannot be read; write the log to a file first")
     return file
