@@ -27,9 +27,7 @@ def _prices(path: Path) -> list[tuple[str, int, dict[str, object]]]:
             str((span.attributes or {})["rl.run.id"]),
             event.timestamp,
             {
-                name.removeprefix("rl.restore."): list(value)
-                if isinstance(value, tuple)
-                else value
+                name.removeprefix("rl.restore."): list(value) if isinstance(value, tuple) else value
                 for name, value in (event.attributes or {}).items()
             },
         )

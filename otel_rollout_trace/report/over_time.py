@@ -84,7 +84,7 @@ def outcomes_plot(found: Collector, clock: Clock, layout: dict[str, Any]) -> Plo
     for (outcome, _), count in totals.items():
         by_outcome[outcome] += count
     parts = [f"{count:,} {outcome}" for outcome, count in by_outcome.most_common()]
-    says = f"{many(number, 'attempt')} ended: {', '.join(parts) or 'none'}."
+    says = f"{many(number, 'attempt')}: {', '.join(parts) or 'none'}."
     if by_outcome["interrupted"]:
         says += " Interrupted are those that were out when their run was stopped."
     table = Table(
