@@ -9,6 +9,8 @@ __all__ = ["duration", "many", "moment"]
 
 def duration(seconds: float) -> str:
     """Seconds as people say them: ``850 ms``, ``12.5 s``, ``4 min 14 s``, ``3 h 20 min``."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"  # a clock stepped back
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
