@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Machines differ in how long an example takes; the suite has a timeout of its own.
@@ -14,3 +17,12 @@ settings.register_profile("repeatable", _COMMON, max_examples=60, derandomize=Tr
 # New ones each time, for looking for trouble: HYPOTHESIS_PROFILE=search
 settings.register_profile("search", _COMMON, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """The command line quietens the package's logger, for the rest of its process."""
+    logger = logging.getLogger("otel_rollout_trace")
+    level = logger.level
+    yield
+    logger.setLevel(level)

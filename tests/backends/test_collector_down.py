@@ -201,7 +201,9 @@ def test_what_an_outage_lost_is_counted_and_the_command_it_names_sends_it(
         arrived = {span.span_id for span in receiver.spans}
         assert 0 < len(arrived) < spans
         (line,) = [line for line in said.errors.splitlines() if "otel-rollout-trace replay" in line]
-        assert re.findall(r"\d+(?= span)", line) == [str(spans - len(arrived))]
+        (told,) = re.findall(r"\d+(?= span)", line)
+        # A request that timed out may have been taken all the same.
+        assert spans - len(arrived) <= int(told) <= spans
 
         command = line[line.index("otel-rollout-trace replay") :]
         arguments = shlex.split(command.removesuffix(" sends them"))[1:]
