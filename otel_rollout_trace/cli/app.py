@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
 from ..batch_age import BATCH_AGE_FIELDS, batch_age_by_step
-from ..events import Vocabulary
-from ..journal import LogError, LogReader
+from ..journal import LogReader
 from ..recorder import ROLLOUT_TRACE_FILENAME
 from ..version import __version__
 from .demo import demo
+from .options import (
+    Endpoint,
+    ExportFormat,
+    Json,
+    LogFile,
+    ProtocolName,
+    Sample,
+    Synonyms,
+    fail,
+    one_clear_error,
+    readable_twice,
+    the_log,
+    vocabulary_of,
+)
 
 __all__ = ["app"]
 
@@ -28,45 +37,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class Protocol(str, Enum):
-    """OTLP protocols."""
-
-    GRPC = "grpc"
-    HTTP = "http/protobuf"
-
-
-class ExportFormat(str, Enum):
-    """What ``export`` writes."""
-
-    PERFETTO = "perfetto"
-    CHROME = "chrome"
-    OTLP_JSON = "otlp-json"
-    PARQUET = "parquet"
-
-
-LogFile = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="A rollout_trace.jsonl, plain or gzip.")
-]
-Sample = Annotated[bool, typer.Option("--sample", help="Use the sample log in the package.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Synonyms = Annotated[
-    list[str] | None,
-    typer.Option("--synonym", metavar="WORD=EVENT", help="Another word for an event of the log."),
-]
-
-
-Endpoint = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="OTLP receiver; OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4317.",
-    ),
-]
-ProtocolName = Annotated[
-    Protocol | None, typer.Option("--protocol", help="By default what the endpoint's port is for.")
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -90,9 +60,9 @@ def batch_age(
 
     Of a step that was trained again after a restore, the last training counts.
     """
-    path = _the_log(file, sample)
-    with _one_clear_error():
-        vocabulary = _vocabulary(synonym)
+    path = the_log(file, sample)
+    with one_clear_error():
+        vocabulary = vocabulary_of(synonym)
         # Only lines that matter are decoded, so first see that it is a log at all.
         next(iter(LogReader(path, required=True)), None)
         ages = batch_age_by_step(
@@ -129,12 +99,12 @@ def replay(
     """Send the spans of a log to an OTLP backend such as Jaeger or Tempo."""
     from .replaying import ReplayOptions, replay_files
 
-    paths = [_readable_twice(file) for file in files or []]
+    paths = [readable_twice(file) for file in files or []]
     if sample:
-        paths.append(_the_log(None, sample))
+        paths.append(the_log(None, sample))
     if not paths:
-        _fail("name a FILE, or use --sample")
-    with _one_clear_error():
+        fail("name a FILE, or use --sample")
+    with one_clear_error():
         options = ReplayOptions(
             endpoint=endpoint,
             protocol=protocol.value if protocol is not None else None,
@@ -142,7 +112,7 @@ def replay(
             run=run,
             dry_run=dry_run,
             as_json=as_json,
-            vocabulary=_vocabulary(synonym),
+            vocabulary=vocabulary_of(synonym),
         )
         arrived = replay_files(paths, options)
     if not arrived:
@@ -183,8 +153,8 @@ def follow(
     if file.is_dir():
         file = file / ROLLOUT_TRACE_FILENAME
     if once and not file.exists():
-        _fail(f"{file}: No such file or directory")
-    with _one_clear_error():
+        fail(f"{file}: No such file or directory")
+    with one_clear_error():
         options = FollowOptions(
             endpoint=endpoint,
             protocol=protocol.value if protocol is not None else None,
@@ -192,14 +162,14 @@ def follow(
             metrics=metrics,
             silence=silence,
             as_json=as_json,
-            vocabulary=_vocabulary(synonym),
+            vocabulary=vocabulary_of(synonym),
         )
         try:
             arrived = follow_file(file, options)
         except AlreadyFollowedError as holder:
-            _fail(f"{file}: {holder} follows it already")
+            fail(f"{file}: {holder} follows it already")
         except OSError as error:
-            _fail(f"{error.filename or file}: {error.strerror or error}")
+            fail(f"{error.filename or file}: {error.strerror or error}")
     if not arrived:
         raise typer.Exit(1)
 
@@ -218,9 +188,9 @@ def check(
     from ..check import check_log
     from .tables import print_check, reading
 
-    path = _the_log(file, sample)
-    with _one_clear_error(), reading(path) as progress:
-        result = check_log(path, vocabulary=_vocabulary(synonym), progress=progress)
+    path = the_log(file, sample)
+    with one_clear_error(), reading(path) as progress:
+        result = check_log(path, vocabulary=vocabulary_of(synonym), progress=progress)
     if as_json:
         print(json.dumps(result.to_dict()))
     else:
@@ -262,12 +232,12 @@ def export(
     """Write a log for other tools: a timeline, OTLP lines, or tables for SQL."""
     from .exporting import ExportOptions, export_files
 
-    paths = [_readable_twice(file) for file in files or []]
+    paths = [readable_twice(file) for file in files or []]
     if sample:
-        paths.append(_the_log(None, sample))
+        paths.append(the_log(None, sample))
     if not paths:
-        _fail("name a FILE, or use --sample")
-    with _one_clear_error():
+        fail("name a FILE, or use --sample")
+    with one_clear_error():
         options = ExportOptions(
             format=format_name.value,
             output=output,
@@ -275,14 +245,14 @@ def export(
             metrics=metrics,
             run=run,
             as_json=as_json,
-            vocabulary=_vocabulary(synonym),
+            vocabulary=vocabulary_of(synonym),
         )
         try:
             export_files(paths, options)
         except BrokenPipeError:
             raise
         except OSError as error:
-            _fail(f"{error.filename or output}: {error.strerror or error}")
+            fail(f"{error.filename or output}: {error.strerror or error}")
 
 
 @app.command()
@@ -301,9 +271,9 @@ def cost(
     """Say what each stop and restore cost, and what became of every token."""
     from .cost import CostOptions, show_cost
 
-    path = _the_log(file, sample)
-    with _one_clear_error():
-        show_cost(path, CostOptions(run, steps, as_json, _vocabulary(synonym)))
+    path = the_log(file, sample)
+    with one_clear_error():
+        show_cost(path, CostOptions(run, steps, as_json, vocabulary_of(synonym)))
 
 
 @app.command()
@@ -316,9 +286,9 @@ def diff(
     """Compare two logs, or two runs: exit status 0 for the same work, 1 for different work."""
     from .diff import DiffOptions, log_and_run, show_diff
 
-    a, b = ((_readable_twice(path), run) for path, run in map(log_and_run, (log_a, log_b)))
-    with _one_clear_error():
-        same = show_diff(a, b, DiffOptions(as_json, _vocabulary(synonym)))
+    a, b = ((readable_twice(path), run) for path, run in map(log_and_run, (log_a, log_b)))
+    with one_clear_error():
+        same = show_diff(a, b, DiffOptions(as_json, vocabulary_of(synonym)))
     if not same:
         raise typer.Exit(1)
 
@@ -349,68 +319,25 @@ def report(
     """Write one HTML page about a log, which opens without a network."""
     from .reporting import ReportOptions, report_files
 
-    paths = [_readable_twice(file) for file in files or []]
+    paths = [readable_twice(file) for file in files or []]
     if sample:
-        paths.append(_the_log(None, sample))
+        paths.append(the_log(None, sample))
     if not paths:
-        _fail("name a FILE, or use --sample")
-    with _one_clear_error():
+        fail("name a FILE, or use --sample")
+    with one_clear_error():
         options = ReportOptions(
             output=output,
             title=title,
             run=run,
             force=force,
-            vocabulary=_vocabulary(synonym),
+            vocabulary=vocabulary_of(synonym),
         )
         try:
             report_files(paths, options)
         except BrokenPipeError:
             raise
         except OSError as error:
-            _fail(f"{error.filename or output}: {error.strerror or error}")
+            fail(f"{error.filename or output}: {error.strerror or error}")
 
 
 app.command()(demo)
-
-
-def _the_log(file: Path | None, sample: bool) -> Path:
-    if sample and file is not None:
-        _fail("name a FILE or use --sample, not both")
-    if sample:
-        from ..sample import SAMPLE_LOG
-
-        return SAMPLE_LOG
-    if file is None:
-        _fail("name a FILE, or use --sample")
-    return _readable_twice(file)
-
-
-def _readable_twice(file: Path) -> Path:
-    if (file / ROLLOUT_TRACE_FILENAME).is_file():
-        return file / ROLLOUT_TRACE_FILENAME  # as `configure` takes a directory
-    if file.exists() and not file.is_file() and not file.is_dir():
-        _fail(f"{file}: a pipe cannot be read; write the log to a file first")
-    return file
-
-
-def _vocabulary(synonyms: list[str] | None) -> Vocabulary:
-    words: dict[str, Any] = {}
-    for synonym in synonyms or []:
-        word, equals, event = synonym.partition("=")
-        if not equals or not word or not event:
-            raise ValueError(f"--synonym {synonym!r} is not like WORD=EVENT")
-        words[word] = event
-    return Vocabulary(words)
-
-
-@contextmanager
-def _one_clear_error() -> Iterator[None]:
-    try:
-        yield
-    except (LogError, ValueError) as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"otel-rollout-trace: {message}", file=sys.stderr)
-    raise typer.Exit(2)
