@@ -78,10 +78,14 @@ def _as_stored(span: WireSpan) -> WireSpan:
         # It tells one process from another: a replay's is not the training's.
         resource={},
         attributes=_with_lists_as_text(shown.attributes),
-        events=[
-            event._replace(attributes=_with_lists_as_text(event.attributes))
-            for event in shown.events
-        ],
+        # Of one time they come back in any order.
+        events=sorted(
+            (
+                event._replace(attributes=_with_lists_as_text(event.attributes))
+                for event in shown.events
+            ),
+            key=lambda event: (event.time, event.name, json.dumps(event.attributes)),
+        ),
     )
 
 

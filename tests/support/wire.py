@@ -48,8 +48,13 @@ class WireSpan(NamedTuple):
 
     @property
     def happened(self) -> list[tuple[int, str]]:
-        """Its events' times and names, in order of time: a backend may change the order."""
-        return sorted((event.time, event.name) for event in self.events)
+        """Times and names of what the log says happened, in order of time.
+
+        A backend may change the order. What a stop cost is worked out, not said.
+        """
+        return sorted(
+            (event.time, event.name) for event in self.events if event.name != "rl.restore"
+        )
 
 
 def spans_of_json(resource_spans: Iterable[Mapping[str, Any]]) -> list[WireSpan]:
