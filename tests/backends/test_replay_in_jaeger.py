@@ -251,3 +251,14 @@ def test_a_second_replay_adds_nothing(jaeger: Jaeger, tmp_path: Path) -> None:
     replay_by_command(log, jaeger.otlp["http/protobuf"], "http/protobuf")
     assert len(once) == 4
     assert sorted(jaeger.trace(group.trace_id), key=str) == sorted(once, key=str)
+
+
+def test_the_run_that_made_up_for_the_stops_says_what_they_cost(stored: Stored) -> None:
+    prices = [
+        event.attributes
+        for spans in stored.runs.values()
+        for span in spans
+        for event in span.events
+        if event.name == "rl.restore"
+    ]
+    assert sorted(price["rl.restore.tokens_lost"] for price in prices) == [23_773, 26_218]

@@ -69,7 +69,7 @@ def test_a_node_keeps_what_it_has_while_the_gateway_is_away_and_when_it_is_kille
             node.service.kill()
             node.service.start()
             gateway.service.start()
-            wait_for(lambda: spans_in_jaeger(jaeger, said) == said, "span of the log", timeout=30)
+            wait_for(lambda: spans_in_jaeger(jaeger, said) == said, "span of the log", timeout=60)
 
 
 def is_lost_work(trace: list[WireSpan]) -> bool:
