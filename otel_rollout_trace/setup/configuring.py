@@ -123,8 +123,10 @@ def configure(
             check_endpoint(endpoint)
         if export == "sidecar":
             sidecar = SideCar(log, otlp, synonyms)
+            # Before there is anything to lose.
+            sidecar.start(run)
             return RolloutTrace(
-                log, project=False, on_open=sidecar.start, on_close=sidecar.finish, **settings
+                log, project=False, on_open=sidecar.ensure, on_close=sidecar.finish, **settings
             )
         set_already = not _unset(trace.get_tracer_provider(), "tracer")
         if not set_already:

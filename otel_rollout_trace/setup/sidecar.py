@@ -49,16 +49,16 @@ class SideCar:
         self._owner = os.getpid()
         self._starting: threading.Thread | None = None
 
-    def start(self, run: str) -> None:
-        """Start it for a run of this process. It ends by itself if the log has one already.
+    def ensure(self, run: str) -> None:
+        """Start it if there is none, as for a run in the child of a fork.
 
         Does not wait for that: whoever calls it has a log to write.
         """
-        self._starting = in_background(lambda: self._start(run))
+        if not self._goes_on():
+            self._starting = in_background(lambda: self.start(run))
 
-    def _start(self, run: str) -> None:
-        if self._goes_on():
-            return  # the parent's, in the child of a fork: it follows this run too
+    def start(self, run: str) -> None:
+        """Start it for a run of this process. It ends by itself if the log has one already."""
         self._owner = os.getpid()
         self._process = _spawn(
             self._log,
@@ -91,7 +91,7 @@ class SideCar:
                 return
             if not started_again and self._is_gone(receipt):
                 started_again = True
-                self._start(run)
+                self.start(run)
             time.sleep(_LOOK_S)
         goes_on = self._goes_on()
         logger.warning(
