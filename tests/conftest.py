@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,9 +19,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
+def _logging_as_it_was() -> None:
     """The command line quietens the package's logger, for the rest of its process."""
-    logger = logging.getLogger("otel_rollout_trace")
-    level = logger.level
-    yield
-    logger.setLevel(level)
+    logging.getLogger("otel_rollout_trace").setLevel(logging.NOTSET)
