@@ -159,7 +159,7 @@ class _Lines(MetricExporter):
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> MetricExportResult:
         """See ``MetricExporter``."""
-        from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
+        from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped] # - no types
         from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 
         request = encode_metrics(metrics_data)

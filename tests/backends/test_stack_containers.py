@@ -140,7 +140,7 @@ def test_ports_are_published_on_loopback_only(engine: Engine) -> None:
 
 def test_the_demo_prints_the_addresses_to_open(engine: Engine) -> None:
     for address in ("http://127.0.0.1:16686/", "http://127.0.0.1:9090/"):
-        wait_for(lambda at=address: at in said(engine, "demo"), address, timeout=60)  # type: ignore[misc]
+        wait_for(lambda at=address: at in said(engine, "demo"), address, timeout=60)  # type: ignore[misc] # - a default
 
 
 METRICS: Final = """
