@@ -68,6 +68,8 @@ def area_of(page: Page, panel: str = "xy") -> tuple[float, float, float, float]:
     """Left, top, width and height of a panel of the timeline, in the window."""
     selector = f".nsewdrag[data-subplot={panel}]"
     page.run(f"{TIMELINE}.querySelector('{selector}').scrollIntoView({{block: 'center'}})")
+    # The page hears of the scrolling, and takes its tip away, only in the next frame.
+    page.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     rect: Any = page.run(
         f"(r => [r.left, r.top, r.width, r.height])"
         f"({TIMELINE}.querySelector('{selector}').getBoundingClientRect())"
