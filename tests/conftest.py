@@ -13,6 +13,8 @@ _COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 # The same examples every time, so that a red build is red again.
 settings.register_profile("repeatable", _COMMON, max_examples=60, derandomize=True, database=None)
+# The first of those, for one Python after another.
+settings.register_profile("brief", settings.get_profile("repeatable"), max_examples=20)
 # New ones each time, for looking for trouble: HYPOTHESIS_PROFILE=search
 settings.register_profile("search", _COMMON, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
