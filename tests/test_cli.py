@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import io
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -14,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from support.commands import Command, check_golden
 from support.logs import DATA, EXAMPLE
 from support.processes import run_python
 
 from otel_rollout_trace import batch_age_by_step, read_events
 from otel_rollout_trace.cli import main
 
-GOLDEN = Path(__file__).parent / "golden"
 STEADY = DATA / "steady.jsonl"
 KILLED = DATA / "killed_and_restored.jsonl"
 
@@ -46,44 +45,17 @@ def _refused_here(*arguments: object) -> str:
     return line
 
 
-class _Ended:
-    """How a command ended, and what it wrote."""
-
-    def __init__(self, *arguments: object, cwd: Path | None = None, stdin: bytes = b"") -> None:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-        ended = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "otel_rollout_trace", *map(str, arguments)],
-            input=stdin,
-            capture_output=True,
-            cwd=cwd,
-            env=env | {"COLUMNS": "80", "TERM": "dumb", "PYTHONUTF8": "1"},
-            timeout=90,
-            check=False,
-        )
-        self.status = ended.returncode
-        self.out = ended.stdout.decode()
-        self.err = ended.stderr.decode()
-
-    def refused(self) -> str:
-        """The one line that says why; nothing else may have been written."""
-        assert self.status == 2, self.err
-        assert self.out == ""
-        [line] = self.err.splitlines()
-        assert line.startswith("otel-rollout-trace: ")
-        return line
-
-
 class TestBatchAge:
     @pytest.mark.parametrize("path", [STEADY, KILLED], ids=lambda path: path.stem)
     def test_it_prints_the_figures_beside_the_samples(self, path: Path) -> None:
         """To the byte."""
-        ended = _Ended("batch-age", path)
+        ended = Command("batch-age", path)
         assert ended.status == 0
         assert ended.out == path.with_suffix(".batch_age.txt").read_text()
 
     def test_json_has_every_digit(self) -> None:
         """For programs: steps as keys."""
-        ended = _Ended("batch-age", "--json", STEADY)
+        ended = Command("batch-age", "--json", STEADY)
         ages = batch_age_by_step(read_events(STEADY))
         assert json.loads(ended.out) == {str(step): age for step, age in ages.items()}
 
@@ -91,8 +63,8 @@ class TestBatchAge:
         """As is the sample that ships with the package."""
         (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(STEADY.read_bytes()))
         expected = STEADY.with_suffix(".batch_age.txt").read_text()
-        assert _Ended("batch-age", tmp_path / "log.jsonl.gz").out == expected
-        assert _Ended("batch-age", "--sample").out.startswith("step 1: batch age ")
+        assert Command("batch-age", tmp_path / "log.jsonl.gz").out == expected
+        assert Command("batch-age", "--sample").out.startswith("step 1: batch age ")
 
 
 class TestTables:
@@ -100,41 +72,35 @@ class TestTables:
     @pytest.mark.parametrize("command", [("check",), ("replay", "--dry-run")], ids=" ".join)
     def test_they_are_the_golden_ones(self, command: tuple[str, ...], name: str) -> None:
         """Files to be looked at; written anew where they are missing."""
-        ended = _Ended(*command, f"{name}.jsonl", cwd=DATA)
+        ended = Command(*command, f"{name}.jsonl", cwd=DATA)
         assert (ended.status, ended.err) == (0, "")
-        # Trailing blanks of table cells are no part of what one sees.
-        shown = "".join(line.rstrip() + "\n" for line in ended.out.splitlines())
-        golden = GOLDEN / f"{command[0]}_{name}.txt"
-        if not golden.exists():
-            golden.write_text(shown)
-            pytest.fail(f"{golden} was written; look at it")
-        assert shown == golden.read_text()
+        check_golden(f"{command[0]}_{name}.txt", ended.out)
 
     def test_they_fit_eighty_columns(self) -> None:
         """Where lines can be broken at all."""
         for name in ("steady", "killed_and_restored", "other_words"):
-            lines = _Ended("check", DATA / f"{name}.jsonl").out.splitlines()
+            lines = Command("check", DATA / f"{name}.jsonl").out.splitlines()
             assert max(map(len, lines)) <= 80
 
     def test_json_says_the_same(self) -> None:
         """Of a check and of a replay, one document each."""
-        check = json.loads(_Ended("check", "--json", KILLED).out)
+        check = json.loads(Command("check", "--json", KILLED).out)
         assert len(check["runs"]) == 3
         assert sum(check["events"].values()) == 1_950
-        [replayed] = json.loads(_Ended("replay", "--dry-run", "--json", KILLED).out)
+        [replayed] = json.loads(Command("replay", "--dry-run", "--json", KILLED).out)
         assert (replayed["events"], replayed["runs"], replayed["bad_lines"]) == (1_950, 3, 2)
 
     def test_strict_ends_with_1_where_something_is_odd(self) -> None:
         """And with 0 where nothing is."""
-        assert _Ended("check", "--strict", EXAMPLE).status == 0
-        assert _Ended("check", "--strict", KILLED).status == 1
+        assert Command("check", "--strict", EXAMPLE).status == 0
+        assert Command("check", "--strict", KILLED).status == 1
 
     def test_markup_in_a_log_is_text(self, tmp_path: Path) -> None:
         """Names are printed as they are, whatever a terminal library makes of brackets."""
         name = "[red]x[/red] :fire:"
         line = {"t": 1_790_000_000, "run": "[b]ab", "event": name}
         (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
-        ended = _Ended("check", tmp_path / "log.jsonl")
+        ended = Command("check", tmp_path / "log.jsonl")
         assert ended.status == 0, ended.err
         assert ended.out.count(name) == 2
         assert "[b]ab" in ended.out
@@ -181,7 +147,7 @@ class TestRefusals:
 
     def test_a_process_ends_with_2(self, tmp_path: Path) -> None:
         """Its streams and status as a shell sees them; no file appears."""
-        assert "gone.jsonl" in _Ended("replay", "gone.jsonl", cwd=tmp_path).refused()
+        assert "gone.jsonl" in Command("replay", "gone.jsonl", cwd=tmp_path).refused()
         assert not list(tmp_path.iterdir())
 
     def test_one_bad_file_of_several_sends_none(self) -> None:
@@ -192,17 +158,17 @@ class TestRefusals:
 class TestRun:
     def test_the_beginning_of_an_id_will_do(self) -> None:
         """Where it is one run's only."""
-        [found] = json.loads(_Ended("replay", "--dry-run", "--json", "--run", "a2f", KILLED).out)
+        [found] = json.loads(Command("replay", "--dry-run", "--json", "--run", "a2f", KILLED).out)
         assert (found["events"], found["runs"]) == (344, 1)
 
     @pytest.mark.parametrize("run", ["zz", "a2fd516aX", ""])
     def test_an_unknown_or_ambiguous_one_is_refused(self, run: str) -> None:
         """The message says which."""
-        assert repr(run) in _Ended("replay", "--dry-run", "--run", run, KILLED).refused()
+        assert repr(run) in Command("replay", "--dry-run", "--run", run, KILLED).refused()
 
     def test_one_that_a_later_file_lacks_is_refused_before_anything_is_sent(self) -> None:
         """All or nothing, as with a file that cannot be read."""
-        ended = _Ended("replay", "--dry-run", "--run", "db5b", STEADY, KILLED)
+        ended = Command("replay", "--dry-run", "--run", "db5b", STEADY, KILLED)
         assert "'db5b'" in ended.refused()
 
 
@@ -211,11 +177,11 @@ class TestSynonyms:
         """By every command."""
         path = tmp_path / "log.jsonl"
         path.write_text(EXAMPLE.read_text().replace("step_trained", "optimised"))
-        assert _Ended("batch-age", path).out == ""
+        assert Command("batch-age", path).out == ""
         words = ("--synonym", "optimised=step_trained")
-        assert _Ended("batch-age", *words, path).out == "step 3: batch age 1.250\n"
-        assert "1 trained" in _Ended("replay", "--dry-run", *words, path).out
-        assert "optimised = step_trained" in _Ended("check", *words, path).out
+        assert Command("batch-age", *words, path).out == "step 3: batch age 1.250\n"
+        assert "1 trained" in Command("replay", "--dry-run", *words, path).out
+        assert "optimised = step_trained" in Command("check", *words, path).out
 
     @_EVERY_COMMAND
     @pytest.mark.parametrize(
@@ -232,7 +198,7 @@ class TestSending:
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-            ended = _Ended(
+            ended = Command(
                 "replay", "--metrics", "--protocol", "http/protobuf", "--endpoint", url, EXAMPLE
             )
         assert ended.status == 1
@@ -245,7 +211,7 @@ class TestSending:
 class TestPipes:
     def test_a_dash_is_refused_like_a_missing_file(self, tmp_path: Path) -> None:
         """Unless it means the input, which it would then read."""
-        ended = _Ended("batch-age", "-", cwd=tmp_path, stdin=EXAMPLE.read_bytes())
+        ended = Command("batch-age", "-", cwd=tmp_path, stdin=EXAMPLE.read_bytes())
         assert ended.out == "step 3: batch age 1.250\n" or ended.refused()
 
     @pytest.mark.skipif(not Path("/dev/stdin").exists(), reason="needs /dev/stdin")
@@ -254,12 +220,12 @@ class TestPipes:
     )
     def test_a_pipe_is_read_whole_or_refused(self, command: tuple[str, ...]) -> None:
         """It can be read once only; half of it would be a wrong answer."""
-        piped = _Ended(*command, "/dev/stdin", stdin=STEADY.read_bytes())
+        piped = Command(*command, "/dev/stdin", stdin=STEADY.read_bytes())
         if piped.status == 2:
             piped.refused()
             return
         assert piped.status == 0, piped.err
-        expected = _Ended(*command, STEADY).out
+        expected = Command(*command, STEADY).out
         assert piped.out.replace("/dev/stdin", str(STEADY)).replace("stdin:", "steady.jsonl:") == (
             expected
         )
@@ -298,4 +264,4 @@ class TestInstallation:
 
     def test_the_version_is_told(self) -> None:
         """That of the package."""
-        assert _Ended("--version").out.startswith("otel-rollout-trace 0.")
+        assert Command("--version").out.startswith("otel-rollout-trace 0.")

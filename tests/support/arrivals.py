@@ -84,7 +84,11 @@ def _as_stored(span: WireSpan) -> WireSpan:
                 event._replace(attributes=_with_lists_as_text(event.attributes))
                 for event in shown.events
             ),
-            key=lambda event: (event.time, event.name, json.dumps(event.attributes, sort_keys=True)),
+            key=lambda event: (
+                event.time,
+                event.name,
+                json.dumps(event.attributes, sort_keys=True),
+            ),
         ),
     )
 

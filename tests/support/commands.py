@@ -17,10 +17,13 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 class Command:
     """How a command ended, and what it wrote: 80 columns, no terminal, warnings are errors."""
 
-    def __init__(self, *arguments: object, cwd: Path | None = None, **env: str) -> None:
+    def __init__(
+        self, *arguments: object, cwd: Path | None = None, stdin: bytes = b"", **env: str
+    ) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         ended = subprocess.run(
             [sys.executable, "-W", "error", "-m", "otel_rollout_trace", *map(str, arguments)],
+            input=stdin,
             capture_output=True,
             cwd=cwd,
             env=clean | {"COLUMNS": "80", "TERM": "dumb", "PYTHONUTF8": "1"} | env,
