@@ -14,13 +14,13 @@ from .batch_age import (
     tokens_by_version,
 )
 from .journal import LogError, read_events
-from .recorder import ROLLOUT_TRACE_FILENAME, RolloutTrace
 from .version import __version__
 
 if TYPE_CHECKING:
     from .cost import Cost, cost_of
     from .exporter import JsonlSpanExporter
     from .metrics import rollout_views
+    from .recorder import ROLLOUT_TRACE_FILENAME, RolloutTrace
     from .replaying import Replayed, replay
     from .setup.configuring import configure
     from .spans import attempt_context
@@ -48,12 +48,14 @@ __all__ = [
     "tokens_by_version",
 ]
 
-# What needs OpenTelemetry is imported when it is asked for: training code that
-# only holds a disabled trace, or only reads a log, does not pay for the SDK.
+# The rest is imported when it is asked for: training code that only holds a disabled
+# trace does not pay for OpenTelemetry, and who only reads a log not for recording.
 _LATER = {
     "Cost": "cost",
     "JsonlSpanExporter": "exporter",
+    "ROLLOUT_TRACE_FILENAME": "recorder",
     "Replayed": "replaying",
+    "RolloutTrace": "recorder",
     "attempt_context": "spans",
     "configure": "setup",
     "cost_of": "cost",

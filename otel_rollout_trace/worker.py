@@ -110,6 +110,7 @@ class Worker:
         self._overflows: dict[int, int] = {}
         self._overflowed = 0
         self._reported = False
+        self._busy = False  # there was something to write when last looked
         self._next_write = 0.0
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -237,15 +238,19 @@ class Worker:
         if self._projection.behind:
             self._pause(_SLICE_PAUSE_S)
             return
-        self.asleep = True
-        if not self.queue and not self._flushes and not self.closed:
-            timeout = None
-            if self._writer.failing:
-                timeout = max(0.01, self._writer.next_try - time.monotonic())
-            self._pause(timeout)
-        self.asleep = False
+        # While events keep coming nobody has to wake the thread, which costs whoever
+        # emits ten times what the event does.
+        if not self._busy:
+            self.asleep = True
+            if not self.queue and not self._flushes and not self.closed:
+                timeout = None
+                if self._writer.failing:
+                    timeout = max(0.01, self._writer.next_try - time.monotonic())
+                self._pause(timeout)
+            self.asleep = False
         if not self._flushes and not self.closed:
             self._pause(_GATHER_S)
+        self._busy = bool(self.queue)
 
     def _pause(self, timeout: float | None) -> None:
         with contextlib.suppress(queue.Empty):
