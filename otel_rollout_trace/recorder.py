@@ -169,7 +169,7 @@ class RolloutTrace:
                 return
         queue = worker.queue
         if len(queue) < MOST_QUEUED:
-            queue.append(item)
+            queue += item  # one step to every other thread
         else:
             worker.overflow()
         if worker.asleep:
@@ -265,7 +265,7 @@ class RolloutTrace:
         # Queued, not sent: a child that never emits leaves no trace of itself. What
         # was given for the parent's opening, its resource say, is not the child's.
         pid = _encode({"pid": os.getpid()})
-        self._worker.queue.append((_now_ns(), "trace_opened", pid))
+        self._worker.queue.extend((_now_ns(), "trace_opened", pid))
 
 
 def _lossy(value: object) -> bool:

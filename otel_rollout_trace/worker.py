@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import closing
 from .events import Vocabulary
@@ -24,8 +24,11 @@ __all__ = ["MOST_QUEUED", "Worker"]
 
 logger = logging.getLogger(__name__)
 
-#: Lines that wait for the thread; more are dropped and counted.
-MOST_QUEUED: Final = 250_000
+# Of an event its time, its name and its fields are queued, one after the other.
+_ITEMS: Final = 3
+
+#: Items that wait for the thread; the events of more are dropped and counted.
+MOST_QUEUED: Final = 250_000 * _ITEMS
 
 # How long events gather before they are written together. A kill loses no more, and
 # each write costs as much as encoding a hundred events.
@@ -36,9 +39,9 @@ _GATHER_S: Final = 0.02
 _SLICE: Final = 64
 _SLICE_PAUSE_S: Final = 0.001
 
-# Events written at once. Appends of whole lines in one call do not mix with those of
+# Of events written at once. Appends of whole lines in one call do not mix with those of
 # another process that writes the same file.
-_BLOCK_EVENTS: Final = 4_096
+_BLOCK_ITEMS: Final = 4_096 * _ITEMS
 
 _MARGIN_S: Final = 0.2
 
@@ -80,8 +83,9 @@ class Worker:
         project: bool,
     ) -> None:
         # A list: it can be taken from by the thousand, and each of the operations used
-        # is one step to every other thread.
-        self.queue: list[tuple[int, str, bytes]] = []
+        # is one step to every other thread. A flat one: what one thread has touched is
+        # slow to get at for another, so the less there is the better.
+        self.queue: list[Any] = []
         self.asleep = True
         self.closed = False
         self._writer = writer
@@ -136,10 +140,11 @@ class Worker:
     def _drop_queued(self) -> None:
         while self.queue:
             try:
-                self.queue.pop()
+                item = self.queue.pop()
             except IndexError:  # another thread was quicker
                 break
-            self.overflow()
+            if isinstance(item, bytes):  # the fields: one of an event's items
+                self.overflow()
 
     def overflow(self) -> None:
         """Count an event that is dropped."""
@@ -281,8 +286,8 @@ class Worker:
     def _write(self, *, now: bool) -> None:
         self._next_write = time.monotonic() + _GATHER_S
         queue, queued = self.queue, len(self.queue)
-        for first in range(0, queued, _BLOCK_EVENTS):
-            events = queue[: min(_BLOCK_EVENTS, queued - first)]
+        for first in range(0, queued, _BLOCK_ITEMS):
+            events = queue[: min(_BLOCK_ITEMS, queued - first)]
             del queue[: len(events)]
             self._projection.add(self._writer.write(self._lines.block(events), now=now))
         overflowed = sum(self._overflows.copy().values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +27,15 @@ _RECORD_START: Final = re.compile(rb'\{\s*"(?:t|run|event)"\s*:')
 # slow has thousands, and each try reads it to its end.
 _MOST_TRIES: Final = 32
 
+# The digits of any time since 2001 in nanoseconds, with a comma behind them.
+_NANO_DIGITS: Final = 20
+
+# What ends a line and begins the next, to the microsecond; and the places of its digits.
+_START: Final = b',\n{"t":0000000000.000000'
+_PLACES: Final = [place for place, char in enumerate(_START) if char == ord("0")]
+
+_without_brace: Final = itemgetter(slice(1, None))
+
 # How many events' names are kept encoded. A run has a dozen.
 _MOST_NAMES: Final = 1_000
 
@@ -45,33 +55,43 @@ class LineMaker:
     def __init__(self, run: str) -> None:
         self._headers = _Headers(b',"run":' + _encode(run) + b',"event":')
 
-    def block(self, events: Sequence[tuple[int, str, bytes]]) -> bytes:
+    def block(self, events: list[Any]) -> bytes:
         """The events' lines, each with its line end.
 
         Args:
-            events: of each the nanoseconds since the epoch, its name, and its other
-                fields as a JSON object without spaces.
+            events: flat, of one event after the other the nanoseconds since the epoch,
+                its name, and its other fields as a JSON object without spaces. Used up.
         """
         if not events:
             return b""
-        # All lines at once, which takes half the time that one after the other does.
-        nanos, names, fields = zip(*events, strict=True)
-        # Whole microseconds survive the way into nanoseconds and back.
-        times = _encode([nano // 1000 / 1e6 for nano in nanos])[1:-1]
-        headers = [self._headers[name] for name in names]
-        rests = [text[1:] for text in fields]
+        # All lines at once, which takes a third of the time that one after the other does.
+        times = _times(events[0::3])
+        headers = [*map(self._headers.__getitem__, events[1::3])]
+        rests = [*map(_without_brace, events[2::3])]
         if b"}" in rests:  # no fields, and no comma before them
             headers = [
                 header[:-1] if rest == b"}" else header
                 for header, rest in zip(headers, rests, strict=True)
             ]
-        parts: list[bytes] = [b""] * (3 * len(events))
-        parts[0::3] = times.replace(b",", b',\n{"t":').split(b",")
-        parts[1::3] = headers
-        parts[2::3] = rests
-        parts[0] = b'{"t":' + parts[0]
-        parts.append(b"\n")
-        return b"".join(parts)
+        events[0::3], events[1::3], events[2::3] = times, headers, rests
+        events.append(b"\n")
+        return b"".join(events)
+
+
+def _times(nanos: list[int]) -> Sequence[bytes | bytearray]:
+    """How a line begins, for each time, with the line end before it but for the first.
+
+    Whole microseconds, which survive the way into nanoseconds and back.
+    """
+    digits = _encode(nanos)[1:]
+    if len(digits) != _NANO_DIGITS * len(nanos):
+        alone = [b'\n{"t":' + _encode(nano // 1000 / 1e6) for nano in nanos]
+        return [alone[0][1:], *alone[1:]]
+    # The digits of all of them are put in their places one column at a time.
+    starts = bytearray(_START * len(nanos))
+    for digit, place in enumerate(_PLACES):
+        starts[place :: len(_START)] = digits[digit::_NANO_DIGITS]
+    return starts[2:].split(b",")
 
 
 class _Headers(dict[str, bytes]):
