@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
 import time
 from collections import deque
@@ -104,9 +103,11 @@ class Worker:
         self._close_timeout = close_timeout
         self._on_close = on_close
         self._deadline = float("inf")
-        # A SimpleQueue may be put to from a signal handler or a finalizer that
-        # interrupts a put; an Event or Condition may not.
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # The thread waits to acquire it, and is woken by a release. That may come from a
+        # signal handler or a finalizer in the middle of another; an Event's or Condition's
+        # `set` and `notify` may not.
+        self._wakes = threading.Lock()
+        self._wakes.acquire()
         self._flushes: deque[_Flush] = deque()
         self._notices: deque[tuple[str, str]] = deque(maxlen=_MOST_NOTICES)
         self._noticed: set[tuple[str, str]] = set()
@@ -135,7 +136,11 @@ class Worker:
         elif self._thread is None:
             self._start()
         else:
-            self._wakes.put(None)
+            self._release()
+
+    def _release(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it was woken before, and has not heard of it yet
+            self._wakes.release()
 
     def _drop_queued(self) -> None:
         while self.queue:
@@ -182,7 +187,7 @@ class Worker:
         if first:
             self._deadline = time.monotonic() + self._close_timeout
             closing.forget(self)
-            self._wakes.put(None)
+            self._release()
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
@@ -248,7 +253,7 @@ class Worker:
         if not self._busy:
             self.asleep = True
             if not self.queue and not self._flushes and not self.closed:
-                timeout = None
+                timeout = -1.0  # for ever
                 if self._writer.failing:
                     timeout = max(0.01, self._writer.next_try - time.monotonic())
                 self._pause(timeout)
@@ -257,9 +262,8 @@ class Worker:
             self._pause(_GATHER_S)
         self._busy = bool(self.queue)
 
-    def _pause(self, timeout: float | None) -> None:
-        with contextlib.suppress(queue.Empty):
-            self._wakes.get(timeout=timeout)
+    def _pause(self, timeout: float) -> None:
+        self._wakes.acquire(timeout=timeout)
 
     def _turn(self) -> None:
         """Write what is queued, project a slice of what was written, answer flushes."""
