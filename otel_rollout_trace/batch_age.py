@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
-from .events import Vocabulary, id_of, version_counts_of, version_of
+from .events import VOCABULARY, Vocabulary, id_of, version_counts_of, version_of
 
 __all__ = [
     "BATCH_AGE_FIELDS",
@@ -42,6 +42,9 @@ BATCH_AGE_FIELDS: Final = ("tokens_by_version", "group_ids")
 """The fields that batch age is computed from: a line without them adds nothing to it."""
 
 _DEFAULT_VOCABULARY: Final = Vocabulary()
+
+_PUBLISHED: Final = VOCABULARY["group_published"]
+_TRAINED: Final = VOCABULARY["step_trained"]
 
 _TOO_MANY: Final = 2**63
 
@@ -147,7 +150,7 @@ def tokens_by_version(
     counts: dict[str, dict[int, int]] = {}
     for event in events:
         row = vocabulary.row_of(event["event"])
-        if row is not None and row.name == "group_published":
+        if row is _PUBLISHED:
             group_id = id_of(event.get("group_id"))
             if group_id is not None and "tokens_by_version" in event:
                 counts[group_id] = version_counts_of(event["tokens_by_version"])
@@ -253,23 +256,19 @@ def batch_age_by_step(
     Returns:
         ``{step: age in weight updates}``; a step without counted tokens is absent.
     """
-    # Two sums a group instead of its counts: a log of weeks fits into memory. In two
-    # mappings, which leave the garbage collector less to do than one of pairs.
-    tokens_of: dict[str, int] = {}
-    version_sum_of: dict[str, int] = {}
+    # Two sums a group instead of its counts: a log of weeks fits into memory.
+    sums: dict[str, tuple[int, int]] = {}
     steps: list[tuple[int, int, list[Any]]] = []
     find = vocabulary.find
     for event in events:
         row = find(event["event"])
-        if row is None:
-            continue
-        if row.name == "group_published":
-            group_id = id_of(event.get("group_id"))
+        if row is _PUBLISHED:
+            group_id = event.get("group_id")
+            if type(group_id) is not str or not group_id:
+                group_id = id_of(group_id)
             if group_id is not None and "tokens_by_version" in event:
-                tokens_of[group_id], version_sum_of[group_id] = _sums_of_field(
-                    event["tokens_by_version"]
-                )
-        elif row.name == "step_trained":
+                sums[group_id] = _sums_of_field(event["tokens_by_version"])
+        elif row is _TRAINED:
             step = version_of(event.get("step"))
             trained_version = version_of(event.get("trained_version"))
             group_ids = event.get("group_ids")
@@ -281,10 +280,10 @@ def batch_age_by_step(
     for step, trained_version, group_ids in steps:
         tokens = version_sum = 0
         for group_id in group_ids:
-            group = group_id if type(group_id) is str else id_of(group_id) or ""
-            if group in tokens_of:
-                tokens += tokens_of[group]
-                version_sum += version_sum_of[group]
+            found = sums.get(group_id if type(group_id) is str else id_of(group_id) or "")
+            if found is not None:
+                tokens += found[0]
+                version_sum += found[1]
         age = age_of(tokens, version_sum, trained_version)
         if age is not None:
             ages[step] = age

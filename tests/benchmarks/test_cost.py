@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
@@ -13,19 +10,10 @@ from typing import Any, Final
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from .children import run_child
 from .report import Report, median_ratio, take_turns
 
-_CHILD: Final = Path(__file__).with_name("child.py")
 _MB: Final = 1e6
-
-
-def _measured(work: str, log: Path) -> dict[str, Any]:
-    """What a process of its own found, its CPU seconds and its peak memory."""
-    command = [sys.executable, str(_CHILD), work, str(log)]
-    found: dict[str, Any] = json.loads(
-        subprocess.run(command, check=True, capture_output=True).stdout
-    )
-    return found
 
 
 @pytest.mark.timeout(400)
@@ -33,7 +21,7 @@ def test_cost(benchmark: BenchmarkFixture, report: Report, million_events: Path)
     sides: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def run(work: str) -> None:
-        sides[work].append(_measured(work, million_events))
+        sides[work].append(run_child(work, million_events))
 
     take_turns(benchmark, lambda: run("cost_streamed"), lambda: run("lines_decoded"), rounds=3)
     ours, theirs = sides["cost_streamed"], sides["lines_decoded"]

@@ -16,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from .report import Report, median_ratio, take_turns
 from .sides import SIDES, as_attributes
-from .workload import Call, calls
+from .workload import Written, calls, written
 
 _ROWS: Final = {
     "reference": "reference",
@@ -78,10 +78,13 @@ class Lap:
         self._shape = shape
         self._directory = directory
         self._files = itertools.count()
-        fields = calls(shape.events)
-        self._calls: dict[str, Sequence[Call]] = defaultdict(lambda: fields)
-        self._calls["span"] = [as_attributes(call) for call in fields]
-        self._calls["idle"] = [("idle", {})] * shape.events
+        batch = calls(shape.events)
+        lines = written(batch)
+        self._lines: dict[str, Sequence[Written]] = defaultdict(lambda: lines)
+        self._lines["span"] = written(map(as_attributes, batch))
+        # What the measuring costs. A call of `emit`, even of one that does nothing, does
+        # not belong to that.
+        self._lines["idle"] = [(_nothing, values) for _, values in lines]
         self._idle = Cost(0.0, 0.0, 0.0)
         self.costs: dict[str, list[Cost]] = defaultdict(list)
 
@@ -100,7 +103,7 @@ class Lap:
         side = SIDES[name](path)
         gc.collect()
         process = time.process_time()
-        caller, wall = _emit_all(side.emit, self._calls[name], self._shape.interval)
+        caller, wall = _emit_all(side.emit, self._lines[name], self._shape.interval)
         side.close()
         process = time.process_time() - process
         if path.exists():
@@ -113,20 +116,24 @@ class Lap:
             self.costs[name].append(Cost(*(a - b for a, b in zip(cost, self._idle, strict=True))))
 
 
+def _nothing(emit: Callable[..., None], *values: object) -> None:
+    pass
+
+
 def _emit_all(
-    emit: Callable[..., None], batch: Sequence[Call], interval: float
+    emit: Callable[..., None], batch: Sequence[Written], interval: float
 ) -> tuple[float, float]:
     """Emit them; the seconds of CPU this thread took, and those that `emit` kept it."""
     clock, sleep, wall = time.perf_counter, time.sleep, 0.0
     caller, due = time.thread_time(), clock()
-    for event, fields in batch:
+    for line, values in batch:
         now = clock()
         if interval:
             due += interval
             if due > now:
                 sleep(due - now)
                 now = clock()
-        emit(event, **fields)
+        line(emit, *values)
         wall += clock() - now
     return time.thread_time() - caller, wall
 

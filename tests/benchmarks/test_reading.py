@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -16,20 +15,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from otel_rollout_trace.replaying import replay_into
 
+from .children import run_child
 from .report import Report, median_ratio, take_turns
 from .workload import write_log
 
-_CHILD: Final = Path(__file__).with_name("child.py")
 _MB: Final = 1e6
-
-
-def _run_child(work: str, argument: object) -> dict[str, Any]:
-    """What a process of its own measured, and the seconds from its start to its end."""
-    started = time.perf_counter()
-    command = [sys.executable, str(_CHILD), work, str(argument)]
-    output = subprocess.run(command, check=True, capture_output=True).stdout
-    found: dict[str, Any] = json.loads(output)
-    return {**found, "wall": time.perf_counter() - started}
 
 
 @pytest.mark.timeout(400)
@@ -37,7 +27,7 @@ def test_batch_age(benchmark: BenchmarkFixture, report: Report, million_events: 
     sides: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def run(work: str) -> None:
-        sides[work].append(_run_child(work, million_events))
+        sides[work].append(run_child(work, million_events))
 
     take_turns(benchmark, lambda: run("ages_streamed"), lambda: run("ages_of_list"), rounds=3)
     ours, theirs = sides["ages_streamed"], sides["ages_of_list"]
@@ -68,7 +58,7 @@ def test_open_attempts(benchmark: BenchmarkFixture, report: Report) -> None:
     sizes: list[float] = []
 
     def run() -> None:
-        result = _run_child("open_attempts", 100_000)["result"]
+        result = run_child("open_attempts", 100_000)["result"]
         assert result["open"] == 100_000
         sizes.append(result["bytes"])
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from .sides import Idle, Reference, as_attributes
-from .workload import Call, calls
+from .workload import Written, calls, written
 
 _TICK_S: Final = 0.001
 
@@ -76,13 +76,13 @@ MODES: Final[Mapping[str, Callable[[Path], _Recorder]]] = {
 }
 
 
-async def _record(emit: Callable[..., None], batch: list[Call], rate: int) -> None:
+async def _record(emit: Callable[..., None], batch: list[Written], rate: int) -> None:
     """Events at an even rate, as many at a time as a millisecond has."""
     clock, started, done = time.perf_counter, time.perf_counter(), 0
     while done < len(batch):
         due = min(len(batch), int((clock() - started) * rate) + 1)
-        for event, fields in batch[done:due]:
-            emit(event, **fields)
+        for line, values in batch[done:due]:
+            line(emit, *values)
         done = max(done, due)
         await asyncio.sleep(max(_TICK_S, 1 / rate))
 
@@ -95,7 +95,7 @@ async def _watch(late: list[float]) -> None:
         late.append(clock() - due)
 
 
-async def _train(recorder: _Recorder, batch: list[Call], rate: int) -> dict[str, float]:
+async def _train(recorder: _Recorder, batch: list[Written], rate: int) -> dict[str, float]:
     late: list[float] = []
     watcher = asyncio.ensure_future(_watch(late))
     process, thread = time.process_time(), time.thread_time()
@@ -116,14 +116,13 @@ async def _train(recorder: _Recorder, batch: list[Call], rate: int) -> dict[str,
 def main(mode: str, rate: int, seconds: float, directory: Path) -> dict[str, float]:
     """Record for so long, after a start that is not measured."""
     batch = calls(max(200, int(rate * seconds)))
-    if mode == "sdk":
-        batch = [as_attributes(call) for call in batch]
+    lines = written(map(as_attributes, batch) if mode == "sdk" else batch)
     recorder = MODES[mode](directory / f"{mode}.jsonl")
     recorder.emit("warm_up")
     time.sleep(0.5)  # threads, and a side-car, have started
     gc.collect()
     gc.freeze()
-    measured = asyncio.run(_train(recorder, batch, rate))
+    measured = asyncio.run(_train(recorder, lines, rate))
     recorder.close()
     return measured
 

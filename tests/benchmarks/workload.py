@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-__all__ = ["STEADY_EVENTS", "Call", "calls", "copies", "write_log"]
+__all__ = ["STEADY_EVENTS", "Call", "Written", "calls", "copies", "write_log", "written"]
 
 Call: TypeAlias = tuple[str, dict[str, Any]]
 """An event's name and its fields."""
+
+Written: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
+"""A line of training code that emits, as a function of ``emit`` and its values; and those."""
 
 _STEADY: Final = (Path(__file__).parent.parent / "data" / "steady.jsonl").read_bytes()
 STEADY_EVENTS: Final = _STEADY.count(b"\n")
@@ -44,6 +48,21 @@ def calls(number: int) -> list[Call]:
             if len(found) == number:
                 return found
     raise AssertionError("there are enough copies")
+
+
+def written(batch: Iterable[Call]) -> list[Written]:
+    """The calls as they stand in training code, the name of each field written out.
+
+    Passing on a mapping of fields would cost every side as much again as such a call.
+    """
+    return [(_line(event, tuple(fields)), tuple(fields.values())) for event, fields in batch]
+
+
+@lru_cache
+def _line(event: str, names: tuple[str, ...]) -> Callable[..., None]:
+    fields = "".join(f", {name}={name}" for name in names)
+    line: Callable[..., None] = eval(f"lambda emit, {', '.join(names)}: emit({event!r}{fields})")
+    return line
 
 
 def write_log(path: Path, events: int) -> int:
