@@ -232,7 +232,8 @@ def check_event(value: object) -> Event:
     if (
         type(t) is float
         and 0.0 <= t < MAX_SECONDS
-        and type(run) is type(event) is str
+        and type(run) is str
+        and type(event) is str
         and run
         and event
     ):

@@ -19,14 +19,15 @@ __all__ = ["BadLine", "LogError", "LogReader", "read_events"]
 
 logger = logging.getLogger(__name__)
 
-# Blocks that stay in a core's cache while they are searched.
-_CHUNK_BYTES: Final = 1 << 17
+# Blocks that stay in a core's cache while they are searched, and that are small enough
+# for an allocator to use the same memory again.
+_CHUNK_BYTES: Final = 1 << 16
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # A file that begins with so many bad lines and no event is no log; a film is not
 # read to its end to find that out.
 _HOPELESS: Final = 10_000
 
-_LINE_STARTS: Final = re.compile(rb"^", re.MULTILINE)
+_WHOLE_LINES: Final = re.compile(rb"[^\n]+")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -137,19 +138,18 @@ class LogReader:
     def _candidates(self, raw: BufferedReader) -> Iterator[Event]:
         needles = [f'"{text}"'.encode() for text in self._containing]
         for lines in self._blocks(raw):
-            starts: set[int] = set()
+            found: dict[int, int] = {}  # where a line starts, and where it ends
             for needle in needles:
                 at = lines.find(needle)
                 while at >= 0:
-                    starts.add(lines.rfind(b"\n", 0, at) + 1)
                     end = lines.find(b"\n", at)
+                    found[lines.rfind(b"\n", 0, at) + 1] = end if end >= 0 else len(lines)
                     at = lines.find(needle, end) if end >= 0 else -1
             if b"\\" in lines and b"\\u00" in lines:  # the first is quick, and rules out most
                 # An escape may spell any text.
-                starts.update(match.end() for match in _LINE_STARTS.finditer(lines))
-            for start in sorted(starts):
-                end = lines.find(b"\n", start)
-                event = self._event(lines[start : end if end >= 0 else len(lines)], 0)
+                found.update(match.span() for match in _WHOLE_LINES.finditer(lines))
+            for start in sorted(found):
+                event = self._event(lines[start : found[start]], 0)
                 if event is not None:
                     yield event
 
