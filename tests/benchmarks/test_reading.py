@@ -20,18 +20,22 @@ from .report import Report, median_ratio, take_turns
 from .workload import write_log
 
 _MB: Final = 1e6
+_MEASURED: Final = ("cpu", "wall", "peak")
 
 
 @pytest.mark.timeout(400)
 def test_batch_age(benchmark: BenchmarkFixture, report: Report, million_events: Path) -> None:
     sides: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
-    def run(work: str) -> None:
-        sides[work].append(run_child(work, million_events))
+    def run(work: str, times: int) -> None:
+        measured = [run_child(work, million_events) for _ in range(times)]
+        sides[work].append({key: median(each[key] for each in measured) for key in _MEASURED})
+        assert measured[0]["result"] == results.setdefault("ages", measured[0]["result"])
 
-    take_turns(benchmark, lambda: run("ages_streamed"), lambda: run("ages_of_list"), rounds=3)
+    results: dict[str, Any] = {}
+    # The shorter one more often: what disturbs it is longer than it is.
+    take_turns(benchmark, lambda: run("ages_streamed", 5), lambda: run("ages_of_list", 1), rounds=3)
     ours, theirs = sides["ages_streamed"], sides["ages_of_list"]
-    assert ours[0]["result"] == theirs[0]["result"]
     titles = {"ages_streamed": "batch_age_by_step", "ages_of_list": "list of json.loads"}
     report.table(
         ("batch age, 1,000,000 events", "CPU s", "wall s", "peak MB"),
@@ -46,7 +50,7 @@ def test_batch_age(benchmark: BenchmarkFixture, report: Report, million_events: 
     )
     cpu, wall, _ = (
         median_ratio([each[key] for each in theirs], [each[key] for each in ours])
-        for key in ("cpu", "wall", "peak")
+        for key in _MEASURED
     )
     report.target("batch age: times as fast (CPU, wall)", ">= 10", f"{cpu:.1f}, {wall:.1f}")
     peak = max(each["peak"] for each in ours) / _MB
