@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -15,9 +17,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from support.logs import any_logs, write_log
+from support.metrics import Figures
 from support.spans import PlainSpan, plain, replayed_spans
 
 from otel_rollout_trace import read_events
@@ -124,6 +134,56 @@ def test_what_a_run_left_open_waits_until_its_process_is_gone(log: Path) -> None
     assert _once(log, receiver, processes=gone).over == ["r"]
     outcomes = {(span.attributes or {}).get("rl.outcome") for span in receiver.taken}
     assert outcomes == {None, "interrupted"}
+
+
+class Figured(MetricExporter):
+    """Keeps the last figures."""
+
+    last = Figures(None)
+
+    def export(self, metrics_data: MetricsData, *_: Any, **__: Any) -> MetricExportResult:
+        self.last = Figures(metrics_data)
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 0) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 0, **_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("closed", "left_open"), [(True, 0), (False, 1)], ids=["closed", "lost"])
+def test_the_last_figures_tell_whether_a_run_was_closed(
+    log: Path, closed: bool, left_open: int
+) -> None:
+    """What was open when it was lost stays open in them, as where a process was killed."""
+    group = {"t": 2.0, "run": "r", "event": "group_reserved", "group_id": "g"}
+    attempt = {**group, "event": "attempt_dispatched", "attempt_id": "a"}
+    write_log(log, [group, attempt])
+    exporter = Figured()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as writer:
+
+        def end(_: float) -> bool:
+            if closed:
+                note_closed(Receipts(log).directory, "r")
+            writer.kill()
+            writer.wait()
+            return False
+
+        found = _once(
+            log,
+            Receiver(),
+            until=Until.WRITERS_GONE,
+            processes={"r": Process(writer.pid, socket.gethostname())},
+            wait=end,
+            meter_provider=lambda of: MeterProvider(
+                [PeriodicExportingMetricReader(exporter, 1e9)], resource=of
+            ),
+        )
+    assert found.over == ["r"]
+    assert exporter.last.value("rl.open_groups") == left_open
+    assert exporter.last.value("rl.active_attempts") == left_open
+    assert exporter.last.by("rl.attempts", "rl.outcome") == {"interrupted": 1}
 
 
 def test_a_torn_line_counts_once_it_is_finished(log: Path) -> None:

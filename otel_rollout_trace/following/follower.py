@@ -325,6 +325,8 @@ class Follower:
                 if self._is_handed_over(run):
                     return True
                 continue
+            if not self._writers.has_closed(run):
+                self._metrics.lose(run)
             self._lifecycle.end(run)
             self._delivery.flush()
             if self._delivery.has_waiting(run):

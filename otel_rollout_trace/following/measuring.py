@@ -44,6 +44,16 @@ class RunMetrics(Listener):
             if provider is not None and isinstance(listener, RolloutMetrics):
                 listener.lag = seconds
 
+    def lose(self, run: str) -> None:
+        """A run ends that was not closed: what is open stays so in its last figures.
+
+        As in those of a process that is killed, so that an alert can tell it from one
+        that came to its end.
+        """
+        listener, _ = self._runs.get(run, (None, None))
+        if isinstance(listener, RolloutMetrics):
+            listener.lost = True
+
     def end(self, run: str, *, timeout: float = 5.0) -> None:
         """A run is over: send its last figures."""
         _, provider = self._runs.pop(run, (None, None))

@@ -68,6 +68,10 @@ class Writers:
         self._read_closed()
         return [run for run, writer in self._writers.items() if self._is_gone(run, writer)]
 
+    def has_closed(self, run: str) -> bool:
+        """Whether a writer that is gone said so, as far as `gone` has found out."""
+        return run in self._closed
+
     def is_live(self, run: str) -> bool:
         """Whether a run goes on, as far as can be seen."""
         self._read_closed()
