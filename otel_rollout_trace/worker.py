@@ -249,7 +249,7 @@ class Worker:
             self._pause(_SLICE_PAUSE_S)
             return
         # While events keep coming nobody has to wake the thread, which costs whoever
-        # emits ten times what the event does.
+        # emits several times what the event does.
         if not self._busy:
             self.asleep = True
             if not self.queue and not self._flushes and not self.closed:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from support.following import Steps
 from support.logs import any_logs, write_log
 from support.metrics import Figures
 from support.spans import PlainSpan, plain, replayed_spans
@@ -198,25 +199,9 @@ def test_a_torn_line_counts_once_it_is_finished(log: Path) -> None:
     assert Counter(receiver.spans) == Counter(replayed_spans(DATA / "example.jsonl"))
 
 
-class _Steps:
-    """Does something at each wait of a follower, and stops it after the last."""
-
-    def __init__(self, *steps: Callable[[], object]) -> None:
-        self._steps: Iterator[Callable[[], object]] = iter(steps)
-
-    def __call__(self, seconds: float) -> bool:
-        if not seconds:
-            return False
-        step = next(self._steps, None)
-        if step is None:
-            return True
-        step()
-        return False
-
-
 def test_it_waits_for_a_file_that_does_not_exist_yet(log: Path) -> None:
     receiver = Receiver()
-    steps = _Steps(lambda: None, lambda: shutil.copy(DATA / "example.jsonl", log), lambda: None)
+    steps = Steps(lambda: None, lambda: shutil.copy(DATA / "example.jsonl", log), lambda: None)
     _once(log, receiver, until=Until.STOPPED, wait=steps)
     _once(log, receiver)
     assert Counter(receiver.spans) == Counter(replayed_spans(DATA / "example.jsonl"))
@@ -246,7 +231,7 @@ def test_it_goes_on_in_the_file_that_takes_the_place_of_a_rotated_one(log: Path)
         receiver,
         until=Until.STOPPED,
         processes=here,
-        wait=_Steps(rotate, lambda: None, lambda: None),
+        wait=Steps(rotate, lambda: None, lambda: None),
     )
     grow()
     _once(log, receiver)
@@ -258,7 +243,7 @@ def test_it_begins_anew_in_a_file_that_was_cut(log: Path) -> None:
     shutil.copy(DATA / "steady.jsonl", log)
     example = (DATA / "example.jsonl").read_bytes()
     # Writers are looked for less often than lines.
-    steps = _Steps(lambda: log.write_bytes(example), lambda: time.sleep(0.6), lambda: None)
+    steps = Steps(lambda: log.write_bytes(example), lambda: time.sleep(0.6), lambda: None)
     _once(log, receiver, until=Until.STOPPED, wait=steps, silence=1)
     expected = Counter(replayed_spans(DATA / "steady.jsonl")) + Counter(
         replayed_spans(DATA / "example.jsonl")
@@ -279,7 +264,7 @@ def test_it_falls_behind_while_the_receiver_is_away_and_catches_up(log: Path) ->
         if found.outage and found.waiting:
             seen.append(found)
 
-    steps = _Steps(*[lambda: None] * 5, come_back)
+    steps = Steps(*[lambda: None] * 5, come_back)
     found = _once(log, receiver, wait=steps, progress=progress)
     assert seen
     assert found.waiting == 0
@@ -290,7 +275,7 @@ def test_stopped_while_the_receiver_is_away_it_says_what_waits(log: Path) -> Non
     shutil.copy(DATA / "example.jsonl", log)
     receiver = Receiver()
     receiver.away = True
-    found = _once(log, receiver, wait=_Steps(lambda: None))
+    found = _once(log, receiver, wait=Steps(lambda: None))
     assert found.waiting > 0
     assert found.sent == 0
     receiver.away = False

@@ -16,8 +16,11 @@ from .demo import demo
 from .options import (
     Endpoint,
     ExportFormat,
+    Force,
     Json,
     LogFile,
+    LogFiles,
+    OneRun,
     ProtocolName,
     Sample,
     Synonyms,
@@ -25,6 +28,7 @@ from .options import (
     one_clear_error,
     readable_twice,
     the_log,
+    the_logs,
     vocabulary_of,
 )
 
@@ -77,18 +81,13 @@ def batch_age(
 
 @app.command()
 def replay(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE...", help="Rollout logs, plain or gzip."),
-    ] = None,
+    files: LogFiles = None,
     endpoint: Endpoint = None,
     protocol: ProtocolName = None,
     metrics: Annotated[
         bool, typer.Option("--metrics", help="Send gauges and counters too, at the log's times.")
     ] = False,
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this run (the id's beginning will do).")
-    ] = None,
+    run: OneRun = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Send nothing; print what would be sent.")
     ] = False,
@@ -99,11 +98,7 @@ def replay(
     """Send the spans of a log to an OTLP backend such as Jaeger or Tempo."""
     from .replaying import ReplayOptions, replay_files
 
-    paths = [readable_twice(file) for file in files or []]
-    if sample:
-        paths.append(the_log(None, sample))
-    if not paths:
-        fail("name a FILE, or use --sample")
+    paths = the_logs(files, sample)
     with one_clear_error():
         options = ReplayOptions(
             endpoint=endpoint,
@@ -154,7 +149,7 @@ def follow(
         file = file / ROLLOUT_TRACE_FILENAME
     if once and not file.exists():
         fail(f"{file}: No such file or directory")
-    with one_clear_error():
+    with one_clear_error(file):
         options = FollowOptions(
             endpoint=endpoint,
             protocol=protocol.value if protocol is not None else None,
@@ -168,8 +163,6 @@ def follow(
             arrived = follow_file(file, options)
         except AlreadyFollowedError as holder:
             fail(f"{file}: {holder} follows it already")
-        except OSError as error:
-            fail(f"{error.filename or file}: {error.strerror or error}")
     if not arrived:
         raise typer.Exit(1)
 
@@ -201,10 +194,7 @@ def check(
 
 @app.command()
 def export(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE...", help="Rollout logs, plain or gzip."),
-    ] = None,
+    files: LogFiles = None,
     format_name: Annotated[
         ExportFormat, typer.Option("--format", help="What to write.")
     ] = ExportFormat.PERFETTO,
@@ -221,10 +211,8 @@ def export(
     metrics: Annotated[
         bool, typer.Option("--metrics", help="In otlp-json: gauges and counters too.")
     ] = False,
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this run (the id's beginning will do).")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there already.")] = False,
+    run: OneRun = None,
+    force: Force = False,
     sample: Sample = False,
     as_json: Json = False,
     synonym: Synonyms = None,
@@ -232,12 +220,8 @@ def export(
     """Write a log for other tools: a timeline, OTLP lines, or tables for SQL."""
     from .exporting import ExportOptions, export_files
 
-    paths = [readable_twice(file) for file in files or []]
-    if sample:
-        paths.append(the_log(None, sample))
-    if not paths:
-        fail("name a FILE, or use --sample")
-    with one_clear_error():
+    paths = the_logs(files, sample)
+    with one_clear_error(output or "."):
         options = ExportOptions(
             format=format_name.value,
             output=output,
@@ -247,20 +231,13 @@ def export(
             as_json=as_json,
             vocabulary=vocabulary_of(synonym),
         )
-        try:
-            export_files(paths, options)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            fail(f"{error.filename or output}: {error.strerror or error}")
+        export_files(paths, options)
 
 
 @app.command()
 def cost(
     file: LogFile = None,
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this run (the id's beginning will do).")
-    ] = None,
+    run: OneRun = None,
     steps: Annotated[
         str | None, typer.Option(metavar="A:B", help="Only what was made for these steps.")
     ] = None,
@@ -295,10 +272,7 @@ def diff(
 
 @app.command()
 def report(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE...", help="Rollout logs, plain or gzip."),
-    ] = None,
+    files: LogFiles = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -309,22 +283,16 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="The page's heading.")] = None,
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this run (the id's beginning will do).")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there already.")] = False,
+    run: OneRun = None,
+    force: Force = False,
     sample: Sample = False,
     synonym: Synonyms = None,
 ) -> None:
     """Write one HTML page about a log, which opens without a network."""
     from .reporting import ReportOptions, report_files
 
-    paths = [readable_twice(file) for file in files or []]
-    if sample:
-        paths.append(the_log(None, sample))
-    if not paths:
-        fail("name a FILE, or use --sample")
-    with one_clear_error():
+    paths = the_logs(files, sample)
+    with one_clear_error(output or "."):
         options = ReportOptions(
             output=output,
             title=title,
@@ -332,12 +300,7 @@ def report(
             force=force,
             vocabulary=vocabulary_of(synonym),
         )
-        try:
-            report_files(paths, options)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            fail(f"{error.filename or output}: {error.strerror or error}")
+        report_files(paths, options)
 
 
 app.command()(demo)

@@ -18,8 +18,11 @@ from ..recorder import ROLLOUT_TRACE_FILENAME
 __all__ = [
     "Endpoint",
     "ExportFormat",
+    "Force",
     "Json",
     "LogFile",
+    "LogFiles",
+    "OneRun",
     "Protocol",
     "ProtocolName",
     "Sample",
@@ -28,6 +31,7 @@ __all__ = [
     "one_clear_error",
     "readable_twice",
     "the_log",
+    "the_logs",
     "vocabulary_of",
 ]
 
@@ -51,6 +55,15 @@ class ExportFormat(str, Enum):
 LogFile = Annotated[
     Path | None, typer.Argument(metavar="FILE", help="A rollout_trace.jsonl, plain or gzip.")
 ]
+LogFiles = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="FILE...", help="Rollout logs, plain or gzip."),
+]
+OneRun = Annotated[
+    str | None,
+    typer.Option("--run", metavar="ID", help="Only this run (the id's beginning will do)."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Sample = Annotated[bool, typer.Option("--sample", help="Use the sample log in the package.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Synonyms = Annotated[
@@ -88,6 +101,18 @@ def the_log(file: Path | None, sample: bool) -> Path:
     return readable_twice(file)
 
 
+def the_logs(files: list[Path] | None, sample: bool) -> list[Path]:
+    """The logs that a command was given, and the sample.
+
+    Raises:
+        typer.Exit: with status 2, where it was given none.
+    """
+    paths = [readable_twice(file) for file in files or []]
+    if sample or not paths:
+        paths.append(the_log(None, sample))
+    return paths
+
+
 def readable_twice(file: Path) -> Path:
     """A log that can be read from its beginning more than once."""
     if (file / ROLLOUT_TRACE_FILENAME).is_file():
@@ -113,12 +138,22 @@ def vocabulary_of(synonyms: list[str] | None) -> Vocabulary:
 
 
 @contextmanager
-def one_clear_error() -> Iterator[None]:
-    """Bad input ends the program with one line and status 2."""
+def one_clear_error(written: object = None) -> Iterator[None]:
+    """Bad input ends the program with one line and status 2.
+
+    Args:
+        written: what the command writes; where it cannot, that is such an error too.
+    """
     try:
         yield
     except (LogError, ValueError) as error:
         fail(str(error))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if written is None:
+            raise
+        fail(f"{error.filename or written}: {error.strerror or error}")
 
 
 def fail(message: str) -> NoReturn:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
+from support.following import Steps
 from support.logs import DATA, simulate, write_log
 from support.otlp_receiver import OtlpReceiver
 from support.spans import PlainSpan, plain, replayed_spans
@@ -57,22 +58,6 @@ def _follow(log: Path, kept: Kept, **settings: Any) -> Followed:
 def _there(log: Path) -> dict[str, Process]:
     """As if this process wrote all runs of a log."""
     return {event["run"]: Process(os.getpid(), socket.gethostname()) for event in read_events(log)}
-
-
-class _Steps:
-    """Does something at each wait of a follower, and stops it after the last."""
-
-    def __init__(self, *steps: Callable[[], object]) -> None:
-        self._steps: Iterator[Callable[[], object]] = iter(steps)
-
-    def __call__(self, seconds: float) -> bool:
-        if not seconds:
-            return False
-        step = next(self._steps, None)
-        if step is None:
-            return True
-        step()
-        return False
 
 
 def _nothing() -> None:
@@ -263,7 +248,7 @@ def test_receipts_may_be_damaged(
     steps = [_nothing] if while_down else [damaged, grow, _nothing, _nothing]
     # Where it cannot keep what it sends it says so, and ends.
     with contextlib.suppress(OSError):
-        _follow(log, kept, until=Until.STOPPED, processes=here, wait=_Steps(*steps))
+        _follow(log, kept, until=Until.STOPPED, processes=here, wait=Steps(*steps))
     if while_down:
         damaged()
     heal(directory)
