@@ -115,6 +115,7 @@ class Worker:
         self._overflows: dict[int, int] = {}
         self._overflowed = 0
         self._reported = False
+        self._done = False  # nothing is taken from the queue any more
         self._busy = False  # there was something to write when last looked
         self._next_write = 0.0
         self._starting = threading.Lock()
@@ -129,11 +130,13 @@ class Worker:
 
     def wake(self) -> None:
         """Have the thread look at the queue; starts it on the first call."""
-        self.asleep = False
         if self.closed:
-            self.asleep = True
-            self._drop_queued()
-        elif self._thread is None:
+            # Until the thread is done what is queued is its to take.
+            if self._done or self._thread is None:
+                self._drop_queued()
+            return
+        self.asleep = False
+        if self._thread is None:
             self._start()
         else:
             self._release()
@@ -343,7 +346,7 @@ class Worker:
                 self._on_close(self._run_id, left)
             except Exception:
                 logger.exception("%s: closing failed", self._writer.path)
-        self.asleep = True  # so that whoever emits now finds the trace closed
+        self._done = self.asleep = True  # so that whoever emits now finds the trace closed
         self._drop_queued()  # what came between the last look and this
 
 

@@ -455,3 +455,26 @@ class TestFlushAndClose:
         assert len(_events(path)) == 2
         assert any("0.5 s" in record.getMessage() for record in caplog.records)
         waits.set()
+
+
+def test_what_comes_before_the_thread_hears_of_the_end_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what comes after it is counted."""
+    trace = RolloutTrace(tmp_path, close_timeout=0)
+    worker = trace._worker
+    assert worker is not None
+    trace.flush()
+    while not worker.asleep:
+        time.sleep(0.001)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "_release", lambda: None)
+        trace.close()
+    trace.emit("in_time")
+    worker._release()
+    assert worker._thread is not None
+    worker._thread.join()
+    trace.emit("too_late")
+    events = read_events(tmp_path / "rollout_trace.jsonl")
+    assert [event["event"] for event in events] == ["trace_opened", "in_time"]
+    assert trace.dropped == 1
