@@ -121,7 +121,7 @@ class _Line:
         if situation.outcome not in (SEALED, INTERRUPTED):
             return situation.outcome, situation.reason
         sealed = situation.outcome == SEALED
-        if sealed and any(self.holds(*training) for training in situation.trainings):
+        if sealed and any(self.holds(each.run, each.step) for each in situation.trainings):
             return "trained", ""
         if situation.discarded is not None:
             return "discarded", situation.discarded
@@ -240,7 +240,7 @@ def _stops(
             stop.attempts_in_flight += sums.attempts
             stop.in_flight_s += sums.seconds
         elif _is_at_stake(situation, line, stop):
-            if any(run == line.next[situation.run] for run, _ in situation.trainings):
+            if any(each.run == line.next[situation.run] for each in situation.trainings):
                 stop.attempts_kept += sums.attempts
                 stop.tokens_kept += sums.held
             else:
@@ -264,10 +264,10 @@ def _is_at_stake(situation: Situation, line: _Line, stop: Stop) -> bool:
         and situation.discarded is None
         and not any(
             following is not None
-            and run < following
-            and step is not None
-            and step <= stop.restored_step
-            for run, step in situation.trainings
+            and each.run < following
+            and each.step is not None
+            and each.step <= stop.restored_step
+            for each in situation.trainings
         )
     )
 
@@ -282,7 +282,7 @@ def _add_resumed(stop: Stop, tried: Tried, situation: Situation, line: _Line) ->
     following = line.next[tried.run]
     held = tried.tokens or 0
     heirs = [each for each in tried.resumers or () if each.run == following]
-    if any(run == following for run, _ in situation.trainings):
+    if any(each.run == following for each in situation.trainings):
         kept = held
     elif heirs:
         kept = max(min(each.reach, held) for each in heirs)

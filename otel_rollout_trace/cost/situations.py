@@ -1,13 +1,14 @@
 """What is remembered of attempts and their groups until it is clear what became of them.
 
 Attempts to which the same has happened count alike, so those that nobody will ask for
-any more are only added up, by `Situation`.
+any more are only added up, by `Situation`. A long log leaves many of both, and none in a
+cycle: the garbage collector need not look at them again and again (``gc=False``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -23,14 +24,14 @@ _ALL: Final = 2**63
 Others: TypeAlias = frozenset[str | None]
 
 
-class Training(NamedTuple):
+class Training(msgspec.Struct, frozen=True, gc=False):
     """A step of a run; ``step`` is None where the log gives no number."""
 
     run: int
     step: int | None
 
 
-class Situation(NamedTuple):
+class Situation(msgspec.Struct, frozen=True, gc=False):
     """What happened to an attempt, as far as its fate depends on it.
 
     Attributes:

@@ -6,7 +6,9 @@ Counts of groups that a checkpoint carried over, and attempts that a later run r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from ..batch_age import sums_of
 from ..events import Event, Vocabulary, id_of, version_counts_of, version_of
@@ -20,7 +22,7 @@ MOST_GROUPS: Final = 50_000
 MOST_ATTEMPTS: Final = 50_000
 
 
-class Published(NamedTuple):
+class Published(msgspec.Struct, frozen=True, gc=False):
     """A published group's counts.
 
     Attributes:
