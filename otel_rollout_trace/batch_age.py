@@ -200,7 +200,7 @@ def _both_sums(value: Any) -> int:
                 both += number + (int(key) * number << _SECOND)
             else:
                 return both
-        except ValueError:
+        except (TypeError, ValueError):  # keys that no line has, but an event in memory may
             pass
     tokens, version_sum = sums_of(version_counts_of(value))
     return tokens + (version_sum << _SECOND)

@@ -114,7 +114,9 @@ class LiveProjection:
                 event = decode_line(line)
                 for projection in self._projections:
                     projection.feed(event)
-            except Exception as error:
+            # What a processor of the user's raises may be no Exception, as what cancels a
+            # task is not.
+            except BaseException as error:
                 self._report(error)
         self._busy = False
 
@@ -123,7 +125,7 @@ class LiveProjection:
         for projection in self._projections:
             try:
                 projection.close()
-            except Exception as error:
+            except BaseException as error:
                 self._report(error)
 
     def forget(self) -> None:
@@ -199,7 +201,7 @@ class LiveProjection:
         self._between()
         time.sleep(_REST_S)
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: BaseException) -> None:
         if not self._failed:
             self._failed = True
             logger.error(

@@ -48,7 +48,7 @@ def log_path(path: str | os.PathLike[str] | None) -> Path:
     """
     given = path or os.environ.get("OTEL_ROLLOUT_TRACE_PATH") or ROLLOUT_TRACE_FILENAME
     found = Path(given)
-    if found.is_dir() or os.fspath(given).endswith(("/", os.sep)):
+    if os.path.isdir(found) or os.fspath(given).endswith(("/", os.sep)):
         found /= ROLLOUT_TRACE_FILENAME
     # A process that changes its directory later goes on writing the same file.
     return found.absolute()
@@ -173,7 +173,10 @@ class RolloutTrace:
         else:
             worker.overflow()
         if worker.asleep:
-            worker.wake()
+            try:  # noqa: SIM105 - which takes frames, at the end of the stack
+                worker.wake()
+            except Exception:  # a later event wakes it
+                pass
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was emitted before is written and projected.
@@ -257,9 +260,12 @@ class RolloutTrace:
 
     def _after_fork(self) -> None:
         """In the child: leave the parent's run alone, and open one of our own on first use."""
-        if self._worker is None or self._worker.closed:
+        if self._worker is None:
             return
+        closed = self._worker.closed
         self._worker.forget()
+        if closed:
+            return
         self.run = uuid.uuid4().hex
         self._worker = self._make()
         # Queued, not sent: a child that never emits leaves no trace of itself. What

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import operator
+import sys
 import threading
 import time
 from collections import deque
@@ -111,20 +112,28 @@ class Worker:
         self._flushes: deque[_Flush] = deque()
         self._notices: deque[tuple[str, str]] = deque(maxlen=_MOST_NOTICES)
         self._noticed: set[tuple[str, str]] = set()
-        # One count for each thread, so that none is lost to another's and no lock is held.
-        self._overflows: dict[int, int] = {}
+        # Counts in one step to every other thread, signal handler and finalizer, and
+        # without a frame of its own, at the end of the stack too.
+        self._overflows = iter(range(sys.maxsize))
+        #: Called for an event that is dropped.
+        self.overflow: Callable[[], object] = self._overflows.__next__
         self._overflowed = 0
         self._reported = False
         self._done = False  # nothing is taken from the queue any more
+        self._complete = False  # all that was queued is in the file
         self._busy = False  # there was something to write when last looked
         self._next_write = 0.0
-        self._starting = threading.Lock()
+        self._claim = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @property
     def lost(self) -> int:
         """Events that are not in the file and will not be."""
-        return self._writer.lost + sum(self._overflows.copy().values()) - self._overflowed
+        return self._writer.lost + self._overflow_count - self._overflowed
+
+    @property
+    def _overflow_count(self) -> int:
+        return sys.maxsize - operator.length_hint(self._overflows)
 
     # On the caller's threads
 
@@ -135,15 +144,18 @@ class Worker:
             if self._done or self._thread is None:
                 self._drop_queued()
             return
-        self.asleep = False
+        # `asleep` is the thread's to change: if this is interrupted, the next one tries again.
         if self._thread is None:
             self._start()
         else:
             self._release()
 
     def _release(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it was woken before, and has not heard of it yet
-            self._wakes.release()
+        if self._wakes.locked():
+            try:  # noqa: SIM105 - which costs as much again
+                self._wakes.release()
+            except RuntimeError:  # another thread was quicker
+                pass
 
     def _drop_queued(self) -> None:
         while self.queue:
@@ -154,11 +166,6 @@ class Worker:
             if isinstance(item, bytes):  # the fields: one of an event's items
                 self.overflow()
 
-    def overflow(self) -> None:
-        """Count an event that is dropped."""
-        thread = threading.get_ident()
-        self._overflows[thread] = self._overflows.get(thread, 0) + 1
-
     def notice(self, event: str, field: str) -> None:
         """Have the thread warn, once, that a field was not written as it was."""
         if (event, field) not in self._noticed and len(self._noticed) < _MOST_NOTICES:
@@ -167,7 +174,9 @@ class Worker:
 
     def flush(self, timeout: float | None) -> bool:
         """See `RolloutTrace.flush`."""
-        if self.closed or self._thread is threading.current_thread():
+        if self.closed:
+            return self._done and self._complete
+        if self._thread is threading.current_thread():
             return not self.queue
         if self._thread is None and not self.queue:
             return True
@@ -186,12 +195,15 @@ class Worker:
 
     def close(self) -> None:
         """See `RolloutTrace.close`."""
-        first, self.closed = not self.closed, True
+        first = not self.closed
         if first:
             self._deadline = time.monotonic() + self._close_timeout
+            self.closed = True
             closing.forget(self)
             self._release()
         thread = self._thread
+        if thread is None:
+            self._drop_queued()
         if thread is None or thread is threading.current_thread():
             return
         thread.join(max(0.0, self._deadline - time.monotonic()))
@@ -204,44 +216,50 @@ class Worker:
 
     def forget(self) -> None:
         """In the child of a fork, where the thread is not: let go of the parent's things."""
-        self.closed = True
+        self.closed = self._done = True
         self._writer.close()
         self._projection.forget()
 
     def _start(self) -> None:
-        if not self._starting.acquire(blocking=False):
-            return  # someone else is at it
+        closing.at_exit(self)
+        thread = threading.Thread(target=self._run, name="rollout-trace", daemon=True)
         try:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="rollout-trace", daemon=True)
-                thread.start()
-                self._thread = thread
-                closing.at_exit(self)
+            thread.start()
         except RuntimeError:  # the interpreter is shutting down: no thread starts any more
-            self.asleep = True
-        finally:
-            self._starting.release()
+            return
+        if self._thread is None:
+            self._thread = thread
 
     # On the thread
 
     def _run(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return  # two started one at the same time
+        self._thread = threading.current_thread()
+        try:
+            self._work()
+        finally:
+            self._done = self.asleep = True  # so that whoever emits now finds nobody there
+            self._drop_queued()  # what came between the last look and this
+
+    def _work(self) -> None:
         if self._on_open is not None:
             try:
                 self._on_open(self._run_id)
-            except Exception as error:
+            except BaseException as error:
                 self._report(error)
         while not self.closed:
             self._wait()
             try:
                 self._turn()
-            except Exception as error:  # none is known; the next events must not be lost to it
+            except BaseException as error:  # none is known; the next events must not be lost
                 self._report(error)
         try:
             self._finish()
-        except Exception as error:
+        except BaseException as error:
             self._report(error)
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: BaseException) -> None:
         if not self._reported:
             self._reported = True
             logger.error("%s: recording failed (said once)", self._writer.path, exc_info=error)
@@ -271,18 +289,24 @@ class Worker:
     def _turn(self) -> None:
         """Write what is queued, project a slice of what was written, answer flushes."""
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
-        self._write(now=bool(flushes))
+        try:
+            self._advance(to_the_end=bool(flushes))
+            for flush in flushes:
+                flush.complete = not self._writer.failing
+        finally:
+            for flush in flushes:
+                flush.done.set()
+
+    def _advance(self, *, to_the_end: bool) -> None:
+        self._write(now=to_the_end)
         behind = self._projection.behind
         # The further behind, the more at a time: a backlog must not grow for ever.
-        left = behind if flushes else max(_SLICE, behind // 8)
+        left = behind if to_the_end else max(_SLICE, behind // 8)
         while left > 0:
             self._projection.project(min(left, _SLICE))
             left -= _SLICE
             self._write_meanwhile()
         self._warn()
-        for flush in flushes:
-            flush.complete = not self._writer.failing
-            flush.done.set()
 
     def _write_meanwhile(self) -> None:
         """What is projected is safe in the file; what was recorded since is not yet."""
@@ -297,7 +321,7 @@ class Worker:
             events = queue[: min(_BLOCK_ITEMS, queued - first)]
             del queue[: len(events)]
             self._projection.add(self._writer.write(self._lines.block(events), now=now))
-        overflowed = sum(self._overflows.copy().values())
+        overflowed = self._overflow_count
         if overflowed != self._overflowed:
             self._writer.lose(overflowed - self._overflowed)
             self._overflowed = overflowed
@@ -325,6 +349,7 @@ class Worker:
             self._write(now=True)
         waiting = self._writer.waiting
         self._writer.close()
+        self._complete = not waiting
         if waiting:
             logger.warning("%s: %d events could not be written", self._writer.path, waiting)
         while self._projection.behind and time.monotonic() < self._deadline:
@@ -346,8 +371,6 @@ class Worker:
                 self._on_close(self._run_id, left)
             except Exception:
                 logger.exception("%s: closing failed", self._writer.path)
-        self._done = self.asleep = True  # so that whoever emits now finds the trace closed
-        self._drop_queued()  # what came between the last look and this
 
 
 class _Flush:

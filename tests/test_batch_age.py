@@ -242,6 +242,11 @@ class TestByStep:
         """The age is that of the tokens that are known."""
         assert batch_age_by_step([_published("g", {"1": 9}), _trained(1, 4, "g", "x")]) == {1: 3.0}
 
+    def test_versions_of_an_event_in_memory_may_be_numbers(self) -> None:
+        published = _published("g", {"3": 10})
+        published["tokens_by_version"] = {3: 10}
+        assert batch_age_by_step([published, _trained(1, 4, "g")]) == {1: 1.0}
+
     def test_negative_ages_are_shown(self) -> None:
         """Not clamped."""
         assert batch_age_by_step([_published("g", {"6": 9}), _trained(1, 4, "g")]) == {1: -2.0}

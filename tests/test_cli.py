@@ -230,6 +230,24 @@ class TestPipes:
             expected
         )
 
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+    @pytest.mark.parametrize(
+        "command",
+        [("check", KILLED), ("cost", KILLED), ("batch-age", "--json", KILLED), ("--help",)],
+        ids=lambda command: command[0],
+    )
+    def test_an_output_that_is_full_is_one_clear_line(self, command: tuple[object, ...]) -> None:
+        with Path("/dev/full").open("wb") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "otel_rollout_trace", *map(str, command)],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        [line] = ended.stderr.decode().splitlines()
+        assert line == "otel-rollout-trace: standard output: No space left on device"
+        assert ended.returncode == 2
+
     def test_a_reader_that_stops_early_is_no_error(self) -> None:
         """As `head` does; no stack trace is left on the screen."""
         command = [sys.executable, "-m", "otel_rollout_trace", "check", str(KILLED)]

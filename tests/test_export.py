@@ -323,3 +323,29 @@ def test_the_same_log_gives_the_same_bytes(name: str, here: Path) -> None:
     for output in ("one", "two"):
         export_logs([OTHER], name, here / output)
     assert [*content_of(here / "one").values()] == [*content_of(here / "two").values()]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_no_regular_file_is_never_replaced(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And of a link, what it points to is."""
+    os.mkfifo("pipe")
+    assert "pipe: is no regular file" in Ended(capfd, "--force", "-o", "pipe", EXAMPLE).refused()
+    assert Path("pipe").is_fifo()
+    Path("real").write_text("old")
+    Path("link").symlink_to("real")
+    assert Ended(capfd, "--force", "-o", "link", EXAMPLE).status == 0
+    assert Path("link").is_symlink()
+    assert Path("real").stat().st_size > 1_000
+
+
+def test_an_error_names_the_output_and_a_log_counts_once(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refused = Ended(capfd, "-o", "nowhere/x", EXAMPLE).refused()
+    assert refused == "otel-rollout-trace: nowhere/x: No such file or directory"
+    once = Ended(capfd, "--format", "chrome", "-o", "once", EXAMPLE)
+    twice = Ended(capfd, "--format", "chrome", "-o", "twice", EXAMPLE, EXAMPLE)
+    assert (once.status, twice.status) == (0, 0)
+    assert Path("once").read_bytes() == Path("twice").read_bytes()

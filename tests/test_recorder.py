@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import logging
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from support.processes import run_python, start_python
 
 from otel_rollout_trace import RolloutTrace, read_events
@@ -478,3 +480,93 @@ def test_what_comes_before_the_thread_hears_of_the_end_is_written(
     events = read_events(tmp_path / "rollout_trace.jsonl")
     assert [event["event"] for event in events] == ["trace_opened", "in_time"]
     assert trace.dropped == 1
+
+
+def test_at_the_end_of_the_stack_nothing_is_raised_and_recording_goes_on(tmp_path: Path) -> None:
+    """Every event is in the file, or counted."""
+    run_python(
+        """
+        import sys, time
+        from otel_rollout_trace import RolloutTrace, read_events
+
+        def dive(depth):
+            if depth:
+                dive(depth - 1)
+            else:
+                trace.emit("deep")  # raises where there is no room for the call itself
+                returned.append(depth)
+
+        trace, returned = RolloutTrace("log.jsonl"), []
+        limit = sys.getrecursionlimit()
+        for depth in range(limit - 40, limit):
+            trace.flush()
+            time.sleep(0.03)  # the thread sleeps, and would have to be woken
+            try:
+                dive(depth)
+            except RecursionError:
+                pass
+        trace.emit("after")
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            names = [event["event"] for event in read_events("log.jsonl")]
+            if "after" in names:
+                break
+            time.sleep(0.01)
+        assert "after" in names
+        trace.close()
+        names = [event["event"] for event in read_events("log.jsonl")]
+        assert names.count("deep") + trace.dropped == len(returned) > 0, trace.dropped
+        """,
+        cwd=tmp_path,
+    )
+
+
+def test_several_may_close_at_once(tmp_path: Path) -> None:
+    raised: list[BaseException] = []
+
+    def close(trace: RolloutTrace) -> None:
+        try:
+            trace.close()
+        except BaseException as error:
+            raised.append(error)
+
+    for number in range(200):
+        trace = RolloutTrace(tmp_path / f"{number}.jsonl")
+        threads = [threading.Thread(target=close, args=(trace,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not raised
+
+
+def test_after_the_end_flush_says_whether_all_is_written(tmp_path: Path) -> None:
+    whole = RolloutTrace(tmp_path / "whole")
+    whole.close()
+    assert whole.flush()
+    (tmp_path / "file").write_text("")
+    lost = RolloutTrace(tmp_path / "file" / "log.jsonl", close_timeout=0.6)
+    lost.emit("x")
+    lost.close()
+    assert not lost.flush()
+    assert lost.dropped == 2
+
+
+def test_what_cancels_a_task_does_not_end_the_recording(tmp_path: Path) -> None:
+    """Where a user's span processor raises it, on the thread."""
+
+    class Cancelling(SpanProcessor):
+        def on_start(self, span: object, parent_context: object = None) -> None:
+            raise asyncio.CancelledError
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Cancelling())
+    with RolloutTrace(tmp_path, tracer_provider=provider) as trace:
+        trace.emit("attempt_dispatched", group_id="g", attempt_id="a")
+        trace.emit("attempt_sealed", group_id="g", attempt_id="a")
+        trace.flush()
+        trace.emit("later")
+        trace.flush()
+    names = [event["event"] for event in read_events(tmp_path / "rollout_trace.jsonl")]
+    assert names[-1] == "later"
+    assert trace.dropped == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -21,4 +22,17 @@ def main() -> None:
         raise SystemExit(2) from None
     from .app import app
 
-    app(prog_name="otel-rollout-trace")
+    try:
+        try:
+            app(prog_name="otel-rollout-trace")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        if sys.stdout is not None:  # or Python tries once more at its end, and says so
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(1) from None
+        name = error.filename or "standard output"
+        print(f"otel-rollout-trace: {name}: {error.strerror or error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -149,7 +149,9 @@ def follow(
         file = file / ROLLOUT_TRACE_FILENAME
     if once and not file.exists():
         fail(f"{file}: No such file or directory")
-    with one_clear_error(file):
+    with one_clear_error():
+        if once and file.stat().st_size:
+            next(iter(LogReader(file, required=True)), None)  # leaves nothing beside another file
         options = FollowOptions(
             endpoint=endpoint,
             protocol=protocol.value if protocol is not None else None,
@@ -163,6 +165,8 @@ def follow(
             arrived = follow_file(file, options)
         except AlreadyFollowedError as holder:
             fail(f"{file}: {holder} follows it already")
+        except OSError as error:
+            fail(f"{error.filename or file}: {error.strerror or error}")
     if not arrived:
         raise typer.Exit(1)
 
@@ -221,7 +225,7 @@ def export(
     from .exporting import ExportOptions, export_files
 
     paths = the_logs(files, sample)
-    with one_clear_error(output or "."):
+    with one_clear_error():
         options = ExportOptions(
             format=format_name.value,
             output=output,
@@ -291,8 +295,10 @@ def report(
     """Write one HTML page about a log, which opens without a network."""
     from .reporting import ReportOptions, report_files
 
+    if output == Path("-"):
+        fail("a report is not for the standard output; name a file")
     paths = the_logs(files, sample)
-    with one_clear_error(output or "."):
+    with one_clear_error():
         options = ReportOptions(
             output=output,
             title=title,

@@ -207,7 +207,7 @@ class _Page:
         say(table)
         notes = []
         if ledger.repeated:
-            notes.append(f"{ledger.repeated:,} of the trained were trained again")
+            notes.append(f"{ledger.repeated:,} on top of the trained were trained again")
         if ledger.resumed:
             notes.append(f"{ledger.resumed:,} were carried into resumed attempts")
         if ledger.uncounted_attempts:

@@ -174,6 +174,8 @@ def _cell(name: str, value: Any) -> str:
         return "?"
     if name == "duration_s":
         return duration(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return escape(f"{value:,}" if name == "tokens" else str(value)[:24])
 
 

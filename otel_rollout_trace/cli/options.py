@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,12 +103,13 @@ def the_log(file: Path | None, sample: bool) -> Path:
 
 
 def the_logs(files: list[Path] | None, sample: bool) -> list[Path]:
-    """The logs that a command was given, and the sample.
+    """The logs that a command was given, each once, and the sample.
 
     Raises:
         typer.Exit: with status 2, where it was given none.
     """
-    paths = [readable_twice(file) for file in files or []]
+    given = [readable_twice(file) for file in files or []]
+    paths = [*{os.path.realpath(path): path for path in given}.values()]
     if sample or not paths:
         paths.append(the_log(None, sample))
     return paths
@@ -138,22 +140,16 @@ def vocabulary_of(synonyms: list[str] | None) -> Vocabulary:
 
 
 @contextmanager
-def one_clear_error(written: object = None) -> Iterator[None]:
-    """Bad input ends the program with one line and status 2.
-
-    Args:
-        written: what the command writes; where it cannot, that is such an error too.
-    """
+def one_clear_error() -> Iterator[None]:
+    """Bad input ends the program with one line and status 2."""
     try:
         yield
     except (LogError, ValueError) as error:
         fail(str(error))
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        if written is None:
-            raise
-        fail(f"{error.filename or written}: {error.strerror or error}")
+        if error.filename is None:
+            raise  # the standard output's: see `main`
+        fail(f"{error.filename}: {error.strerror or error}")
 
 
 def fail(message: str) -> NoReturn:

@@ -5,24 +5,41 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
-__all__ = ["new_directory", "new_file", "refuse_to_overwrite"]
+__all__ = ["look_at_output", "new_directory", "new_file"]
 
 
-def refuse_to_overwrite(output: Path, inside: tuple[str, ...] = ()) -> None:
-    """Look before anything is read.
+def look_at_output(
+    output: Path, logs: Iterable[Path], *, force: bool, inside: tuple[str, ...] = ()
+) -> None:
+    """See that an output can be written, before anything is read.
 
     Args:
         output: a file, or a directory.
-        inside: names of files that would be written in the directory.
+        logs: what will be read.
+        force: whether what is there already is replaced.
+        inside: names of files that would be written in the directory; none for a file.
 
     Raises:
-        ValueError: if something is there that would be lost.
+        ValueError: where it cannot, or something would be lost.
     """
+    if not force:
+        _refuse_to_overwrite(output, inside)
+    for log in logs:
+        if output.exists() and log.exists() and output.samefile(log):
+            raise ValueError(f"{output}: is the log itself")
+    if inside and output.exists() and not output.is_dir():
+        raise ValueError(f"{output}: is no directory")
+    if not inside and output.exists() and not output.is_file():
+        kind = "a directory" if output.is_dir() else "no regular file"
+        raise ValueError(f"{output}: is {kind}")
+
+
+def _refuse_to_overwrite(output: Path, inside: tuple[str, ...]) -> None:
     found = output
     if inside and output.is_dir():
         there = [output / name for name in inside if os.path.lexists(output / name)]
@@ -38,12 +55,13 @@ def new_file(output: Path) -> Iterator[IO[bytes]]:
     """A file that takes its name when it is whole; one that ends in ``.gz`` is compressed.
 
     Args:
-        output: the name. What is there already is replaced.
+        output: the name. What is there already is replaced; what a link points to, too.
 
     Raises:
-        OSError: if it cannot be written; nothing is left of it then.
+        OSError: if it cannot be written, with this name; nothing is left of it then.
     """
-    part = _part_of(output)
+    place = Path(os.path.realpath(output))
+    part = _part_of(place)
     try:
         with ExitStack() as stack:
             file: IO[bytes] = stack.enter_context(part.open("xb"))
@@ -52,9 +70,11 @@ def new_file(output: Path) -> Iterator[IO[bytes]]:
                 packed = gzip.GzipFile("", "wb", 6, file, mtime=0)
                 file = cast("IO[bytes]", stack.enter_context(packed))
             yield file
-        part.replace(output)
-    except BaseException:
-        part.unlink(missing_ok=True)
+        part.replace(place)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink()
+        _name_in(error, output)
         raise
 
 
@@ -67,7 +87,7 @@ def new_directory(output: Path) -> Iterator[Path]:
             are replaced, and others stay.
 
     Raises:
-        OSError: if it cannot be written; nothing is left of it then.
+        OSError: if it cannot be written, with this name; nothing is left of it then.
     """
     there = output.is_dir()
     part = _part_of(output / output.name) if there else _part_of(output)
@@ -80,9 +100,16 @@ def new_directory(output: Path) -> Iterator[Path]:
             part.rmdir()
         else:
             part.replace(output)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        _name_in(error, output)
         raise
+
+
+def _name_in(error: BaseException, output: Path) -> None:
+    """Have an error of the disk tell the name that the user knows."""
+    if isinstance(error, OSError):
+        error.filename, error.filename2 = str(output), None
 
 
 def _part_of(output: Path) -> Path:

@@ -14,8 +14,8 @@ from ..events import Vocabulary
 from ..replaying import Replayed, replay_into
 from .columns import TABLES
 from .exports import Export
-from .formats import FORMATS, Format
-from .output import new_directory, new_file, refuse_to_overwrite
+from .formats import FORMATS
+from .output import look_at_output, new_directory, new_file
 
 __all__ = ["Exported", "default_output", "export_logs"]
 
@@ -88,13 +88,18 @@ def export_logs(
         able = ", ".join(each.name for each in FORMATS.values() if each.text)
         raise ValueError(f"{format_name} is not for the standard output; these are: {able}")
     if output is not None:
-        _look_at(output, chosen, logs, force=force)
+        inside = tuple(f"{name}.parquet" for name in TABLES) if chosen.directory else ()
+        look_at_output(output, logs, force=force, inside=inside)
+    elif sys.stdout is None:
+        raise ValueError("the standard output is closed")
     exported = Exported(output)
     with ExitStack() as stack:
-        target: Path | IO[bytes] = sys.stdout.buffer
-        if output is not None and chosen.directory:
+        target: Path | IO[bytes]
+        if output is None:
+            target = sys.stdout.buffer
+        elif chosen.directory:
             target = stack.enter_context(new_directory(output))
-        elif output is not None:
+        else:
             target = stack.enter_context(new_file(output))
         export = chosen.make(target, **({"metrics": metrics} if chosen.metrics else {}))
         for number, log in enumerate(logs):
@@ -120,20 +125,3 @@ def _read(
     return replay_into(
         log, export, run=run, vocabulary=vocabulary, listeners=listeners, progress=progress
     )
-
-
-def _look_at(output: Path, chosen: Format, logs: Sequence[Path], *, force: bool) -> None:
-    """See that the output can be written, before anything is read.
-
-    Raises:
-        ValueError: where it cannot, or something would be lost.
-    """
-    inside = tuple(f"{name}.parquet" for name in TABLES) if chosen.directory else ()
-    if not force:
-        refuse_to_overwrite(output, inside)
-    for log in logs:
-        if output.exists() and log.exists() and output.samefile(log):
-            raise ValueError(f"{output}: is the log itself")
-    if output.exists() and output.is_dir() is not chosen.directory:
-        kind = "no directory" if chosen.directory else "a directory"
-        raise ValueError(f"{output}: is {kind}")

@@ -36,6 +36,8 @@ class RunMetrics(Listener):
         self._oldest_attempt = oldest_attempt
         self._is_live = is_live
         self._runs: dict[str, tuple[Listener, MeterProvider | None]] = {}
+        # What was open in runs that were lost: attempts and groups.
+        self._left: dict[str, tuple[int, int]] = {}
         self._lag: float | None = None
 
     def lag(self, seconds: float) -> None:
@@ -45,18 +47,21 @@ class RunMetrics(Listener):
                 listener.lag = seconds
 
     def lose(self, run: str) -> None:
-        """A run ends that was not closed: what is open stays so in its last figures.
+        """A run will end that was not closed: what is open now will be so in its last figures.
 
         As in those of a process that is killed, so that an alert can tell it from one
         that came to its end.
         """
         listener, _ = self._runs.get(run, (None, None))
         if isinstance(listener, RolloutMetrics):
-            listener.lost = True
+            self._left.setdefault(run, (listener.open_attempts, listener.open_groups))
 
     def end(self, run: str, *, timeout: float = 5.0) -> None:
         """A run is over: send its last figures."""
-        _, provider = self._runs.pop(run, (None, None))
+        listener, provider = self._runs.pop(run, (None, None))
+        left = self._left.pop(run, None)
+        if left is not None and isinstance(listener, RolloutMetrics):
+            listener.open_attempts, listener.open_groups = left
         if provider is not None:
             provider.force_flush(int(timeout * 1000))
             provider.shutdown(int(timeout * 1000))
@@ -68,6 +73,7 @@ class RunMetrics(Listener):
 
     def event_read(self, run: str, event: Event, row: EventRow | None) -> None:
         """See `Listener`."""
+        self._left.pop(run, None)  # it was only silent
         self._of(run).event_read(run, event, row)
 
     def attempt_started(self, attempt: Attempt) -> None:

@@ -69,7 +69,8 @@ class Writers:
         return [run for run, writer in self._writers.items() if self._is_gone(run, writer)]
 
     def has_closed(self, run: str) -> bool:
-        """Whether a writer that is gone said so, as far as `gone` has found out."""
+        """Whether a writer that is gone said so."""
+        self._read_closed()  # it may have, between being looked for there and as a process
         return run in self._closed
 
     def is_live(self, run: str) -> bool:

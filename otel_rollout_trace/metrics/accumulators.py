@@ -66,8 +66,6 @@ class RolloutMetrics(Listener):
         self.open_groups = 0
         self.events = 0
         self.dropped_events = 0
-        #: Whether the run was lost: what was open then is not taken to have ended.
-        self.lost = False
         #: How far a follower is behind the log, in seconds; None for a live run.
         self.lag: float | None = None
         self.trained_tokens: Counts = {}
@@ -97,7 +95,7 @@ class RolloutMetrics(Listener):
 
     def attempt_ended(self, attempt: Attempt) -> None:
         """See `Listener`."""
-        self.open_attempts -= not self.lost
+        self.open_attempts -= 1
         outcome, tokens, group = attempt.outcome, attempt.tokens or 0, attempt.group
         if outcome == "sealed":
             self._add(self.attempts, 1, ("rl.outcome", outcome))
@@ -125,7 +123,7 @@ class RolloutMetrics(Listener):
 
     def group_ended(self, group: Group) -> None:
         """See `Listener`."""
-        self.open_groups -= not self.lost
+        self.open_groups -= 1
         outcome = group.outcome
         labels = [("rl.outcome", outcome)]
         if group.reason:

@@ -79,7 +79,7 @@ def ledger_plot(cost: Cost) -> Plot:
     best = [f"{percent[fate]:.1f} % {fate}" for fate in FATES if ledger.tokens[fate]]
     says = f"Of {ledger.total:,} tokens generated: {', '.join(best) or 'none counted'}."
     if ledger.repeated:
-        says += f" {ledger.repeated:,} of the trained were trained again."
+        says += f" {ledger.repeated:,} on top of the trained were trained again."
     notes = []
     if ledger.uncounted_attempts:
         notes.append(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..events import Vocabulary
-from ..exporting.output import new_file, refuse_to_overwrite
+from ..exporting.output import look_at_output, new_file
 from .page import page_of
 from .sections import Section, read_section
 
@@ -70,13 +70,7 @@ def write_report(
         OSError: if the page cannot be written.
     """
     plotly = _plotly()
-    if not force:
-        refuse_to_overwrite(output)
-    for log in logs:
-        if output.exists() and log.exists() and output.samefile(log):
-            raise ValueError(f"{output}: is the log itself")
-    if output.is_dir():
-        raise ValueError(f"{output}: is a directory")
+    look_at_output(output, logs, force=force)
     report = Report(output)
     for number, log in enumerate(logs):
         with reading(log) as progress:
