@@ -26,6 +26,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from support.commands import Command
 from support.following import Steps
 from support.logs import any_logs, write_log
 from support.metrics import Figures
@@ -484,3 +485,11 @@ def test_a_receipt_that_cannot_be_true_loses_nothing(log: Path, receipt: bytes) 
     receiver = Receiver()
     _once(log, receiver)
     assert Counter(receiver.spans) == Counter(replayed_spans(log))
+
+
+@pytest.mark.parametrize("content", ['{"a": 1}\n', "text\n"], ids=["other JSON", "text"])
+def test_once_leaves_nothing_beside_what_is_no_log(tmp_path: Path, content: str) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(content)
+    assert "not a rollout log" in Command("follow", "--once", other).refused()
+    assert [*tmp_path.iterdir()] == [other]
